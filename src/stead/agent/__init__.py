@@ -1,0 +1,1 @@
+"""Runs one prompt: context, model stream, gate, tools, and what is stored of each."""

@@ -1,0 +1,1 @@
+"""Model access: three wire formats and a scripted model behind one protocol."""

@@ -1,0 +1,1 @@
+"""Files that people edit, and the secrets that they must not find in them."""

@@ -1,0 +1,103 @@
+"""Events: what is in the log. A kind is a frozen dataclass declared once with `@event`; its fields are the stored JSON.
+
+Kinds are `noun.past`. A new field needs a default; anything else is a new version with a `lift` from the old one, kept for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
+
+
+class Fact:
+    """The base of every event's data."""
+
+    kind: ClassVar[str]
+    v: ClassVar[int]
+    fields: ClassVar[tuple[str, ...]]
+
+    def blobs(self) -> Iterator[str]:
+        """The hashes of the blobs this event refers to; the log refuses the event when one of them is missing (I4)."""
+        for name in self.fields:
+            yield from blob_hashes(getattr(self, name))
+
+
+F = TypeVar("F", bound=Fact)
+F_co = TypeVar("F_co", bound=Fact, covariant=True)
+C = TypeVar("C", bound=type)
+
+KINDS: dict[str, type[Fact]] = {}
+_LIFTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Generic[F_co]):
+    """One committed line of the log. `seq` is database-wide and the only order; gaps mean nothing. `ts` is milliseconds in UTC."""
+
+    seq: int
+    stream: str
+    ts: int
+    actor: str
+    run: str | None
+    op: str | None
+    data: F_co
+
+    @property
+    def kind(self) -> str:
+        return self.data.kind
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def event(kind: str, *, v: int = 1) -> Callable[[C], C]:
+    """Declare the class below as the data of events of `kind` in version `v`."""
+
+    def declare(cls: C) -> C:
+        made = dataclass(frozen=True, kw_only=True, slots=True)(cls)
+        made.kind, made.v, made.fields = kind, v, tuple(f.name for f in fields(made))
+        assert kind not in KINDS or KINDS[kind].__qualname__ == made.__qualname__, f"two declarations of {kind}"
+        KINDS[kind] = made
+        return made
+
+    return declare
+
+
+def lifts(kind: str, v: int) -> Callable[[Callable[[dict[str, Any]], dict[str, Any]]], Callable[[dict[str, Any]], dict[str, Any]]]:
+    """Declare a pure function that turns the data of version `v` of `kind` into that of version `v + 1`."""
+
+    def declare(fn: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        _LIFTS[kind, v] = fn
+        return fn
+
+    return declare
+
+
+@event("unknown.kept")
+class UnknownFact(Fact):
+    """Stands for an event whose kind this version does not know: kept, passed on, projected by nobody."""
+
+    original_kind: str
+    original: dict[str, Any]
+
+
+def decode(kind: str, v: int, data: dict[str, Any]) -> Fact:
+    """The event data in today's shape: old versions lifted, unknown fields ignored, an unknown kind as `UnknownFact`."""
+    cls = KINDS.get(kind)
+    if cls is None:
+        return UnknownFact(original_kind=kind, original=data)
+    while v < cls.v:
+        data, v = _LIFTS[kind, v](data), v + 1
+    return cls(**{name: data[name] for name in cls.fields if name in data})
+
+
+def blob_hashes(value: object) -> Iterator[str]:
+    """Every blob that a JSON value refers to: `{"$blob": hash}` for moved text, `{"blob": hash}` for files."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key in ("$blob", "blob") and isinstance(item, str):
+                yield item
+            else:
+                yield from blob_hashes(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from blob_hashes(item)

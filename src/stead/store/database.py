@@ -1,0 +1,73 @@
+"""What the store asks of a database; `sqlite.py` and `postgres.py` answer. SQL is written once, with `?` for parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+Row = tuple[Any, ...]
+
+
+class Conn(Protocol):
+    """One connection, used by one thread at a time."""
+
+    def q(self, sql: str, args: Sequence[Any] = ()) -> list[Row]:
+        """Run one statement and give all its rows. Text is stored without NUL and lone surrogates (U+FFFD stands for them)."""
+        ...
+
+    def begin(self) -> None:
+        """Begin a write transaction and become the only writer until it ends."""
+        ...
+
+    def begin_read(self) -> None:
+        """Begin a read transaction that sees one moment of the store."""
+        ...
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None:
+        """End the transaction without its changes; quiet when there is none."""
+        ...
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class Database(Protocol):
+    """A kind of database at one address."""
+
+    name: str
+    types: dict[str, str]
+    """The SQL types that differ, by token: `{blob}`, `{key}` (an integer primary key that we number ourselves)."""
+
+    def writer(self) -> Conn:
+        """Open a connection that may write."""
+        ...
+
+    def reader(self) -> Conn:
+        """Open a connection that cannot write."""
+        ...
+
+    def exists(self) -> bool:
+        """Whether a store was ever made here."""
+        ...
+
+    def tables(self, conn: Conn) -> set[str]:
+        """The names of the tables."""
+        ...
+
+    def backup(self, target: Path) -> Path | None:
+        """Write a consistent copy of the database to `target` and give its path; None where the server has its own tools."""
+        ...
+
+
+def clean(value: Any) -> Any:
+    """A parameter as both databases can hold it: text without NUL and lone surrogates. Exact text belongs into bytes."""
+    if isinstance(value, str) and ("\0" in value or not value.isascii()):
+        from stead.core.jsontext import shown
+
+        return shown(value).replace("\0", "\ufffd")
+    return value

@@ -1,0 +1,117 @@
+"""The log inside a write transaction: append an event, and its projections with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from stead.core.errors import SteadError
+from stead.core.events import Event, Fact, decode
+from stead.core.jsontext import dumps, loads
+from stead.store import faults
+from stead.store.database import Conn, Row
+
+if TYPE_CHECKING:
+    from stead.store.blobs import Packed, Prepared
+    from stead.store.feature import Projector
+
+MAX_EVENT_BYTES = 64 << 10
+"""Larger text belongs into blobs (`Blobs.pack`), so that the log stays small whatever tools print."""
+
+F = TypeVar("F", bound=Fact)
+EVENT_COLUMNS = "seq, stream, kind, v, ts, actor, run, op, data"
+
+
+class Tx:
+    """One job's view of the write transaction. A job reads and writes tables, appends events, and does nothing else:
+    no file, no network, no waiting. `now` is read once, so that everything in a job has the same time."""
+
+    __slots__ = ("_conn", "_next", "_projectors", "actor", "events", "now", "written")
+
+    def __init__(self, conn: Conn, projectors: Mapping[type[Fact], Sequence[Projector]], next_seq: int, now: int, actor: str) -> None:
+        self._conn = conn
+        self._projectors = projectors
+        self._next = next_seq
+        self.now = now
+        self.actor = actor
+        self.events: list[Event[Any]] = []
+        self.written = 0
+
+    def q(self, sql: str, *args: Any) -> list[Row]:
+        """Run one statement with `?` parameters and give all its rows."""
+        return self._conn.q(sql, args)
+
+    def one(self, sql: str, *args: Any) -> Row | None:
+        """The first row, or None."""
+        rows = self._conn.q(sql, args)
+        return rows[0] if rows else None
+
+    def append(self, stream: str, fact: F, *, run: str | None = None, op: str | None = None, expect: int | None = None) -> Event[F]:
+        """Append an event and run its projectors. It is durable when the job's commit is (`Store.write` returned).
+
+        `expect` is the last `seq` of the stream that the caller saw: if there is a newer one, nothing is written and
+        `conflict` is raised. Also raised: `not_found` for a deleted stream, `bad_value` for an oversized event, `internal`
+        for a blob that is not stored.
+        """
+        data = dumps(fact)
+        if len(data) > MAX_EVENT_BYTES:
+            raise SteadError("bad_value", f"An event of {len(data):,} bytes is over the limit of {MAX_EVENT_BYTES:,} ({fact.kind}).")
+        for digest in fact.blobs():
+            if not self.has_blob(digest):
+                raise SteadError("internal", f"{fact.kind} refers to a blob that is not stored ({digest[:12]}).")
+        if self.one("SELECT 1 FROM tombstones WHERE stream=?", stream):
+            raise SteadError("not_found", f"{stream} was deleted.")
+        if expect is not None and (last := self.last_seq(stream)) != expect:
+            raise SteadError("conflict", "This was changed in the meantime.", details={"expected": expect, "found": last})
+        seq = self._next
+        self._next += 1
+        row = (seq, stream, fact.kind, fact.v, self.now, self.actor, run, op, data)
+        self._conn.q(f"INSERT INTO events({EVENT_COLUMNS}) VALUES(?,?,?,?,?,?,?,?,?)", row)
+        faults.point("log.appended")
+        event = Event(seq, stream, self.now, self.actor, run, op, fact)
+        for project in self._projectors.get(type(fact), ()):
+            project(self, event)
+        faults.point("log.projected")
+        self.events.append(event)
+        self.written += len(data)
+        return event
+
+    def last_seq(self, stream: str) -> int:
+        """The `seq` of the stream's last event, 0 when it has none."""
+        row = self.one("SELECT max(seq) FROM events WHERE stream=?", stream)
+        return (row[0] if row else None) or 0
+
+    def has_blob(self, digest: str) -> bool:
+        """Whether this blob is stored."""
+        return self.one("SELECT 1 FROM blobs WHERE hash=?", digest) is not None
+
+    def put(self, prepared: Prepared) -> str:
+        """Store a blob that `Blobs.prepare` made ready; idempotent. Gives its hash."""
+        row = (prepared.hash, prepared.size, len(prepared.stored or b""), prepared.codec, prepared.stored, self.now)
+        self._conn.q(
+            "INSERT INTO blobs(hash, size, stored, codec, data, touched) VALUES(?,?,?,?,?,?)"
+            " ON CONFLICT(hash) DO UPDATE SET touched=excluded.touched",
+            row,
+        )
+        return prepared.hash
+
+    def unpack(self, packed: Packed) -> Any:
+        """Store the blobs of a packed value and give the value that refers to them."""
+        for prepared in packed.blobs:
+            self.put(prepared)
+        return packed.value
+
+    def forget_stream(self, stream: str) -> None:
+        """Remove a stream's events and refuse every later write to it (I10). The caller appends what must be remembered."""
+        self.q("INSERT INTO tombstones(stream, seq) VALUES(?,?) ON CONFLICT(stream) DO NOTHING", stream, self._next)
+        self.q("DELETE FROM events WHERE stream=?", stream)
+
+    @property
+    def next_seq(self) -> int:
+        return self._next
+
+
+def read_event(row: Row) -> Event[Any]:
+    """An event from the columns `EVENT_COLUMNS`."""
+    seq, stream, kind, v, ts, actor, run, op, data = row
+    return Event(seq, stream, ts, actor, run, op, decode(kind, v, loads(data)))

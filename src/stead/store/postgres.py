@@ -1,0 +1,104 @@
+"""PostgreSQL through psycopg 3. No session-level state, so that a transaction pooler may stand between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, LiteralString, cast
+
+import psycopg
+
+from stead.core.errors import SteadError
+from stead.store.database import Conn, Row, clean
+
+# One number for every stead store: the lock lives in its database, so two databases never meet.
+_WRITER_LOCK = 0x5374656164
+
+
+class Postgres:
+    """A store in one PostgreSQL database."""
+
+    name = "postgres"
+    types = {"blob": "BYTEA", "key": "BIGINT PRIMARY KEY", "float": "DOUBLE PRECISION"}
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def exists(self) -> bool:
+        conn = self.reader()
+        try:
+            return "kernel" in self.tables(conn)
+        finally:
+            conn.close()
+
+    def writer(self) -> Conn:
+        return PostgresConn(self._connect())
+
+    def reader(self) -> Conn:
+        return PostgresConn(self._connect())
+
+    def tables(self, conn: Conn) -> set[str]:
+        rows = conn.q("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+        return {name for (name,) in rows}
+
+    def backup(self, target: Path) -> Path | None:
+        return None  # pg_dump and the server's own backups know how
+
+    def _connect(self) -> psycopg.Connection[Row]:
+        try:
+            # prepare_threshold=None: a prepared statement is session state and fails behind a transaction pooler.
+            return psycopg.connect(self.url, autocommit=True, prepare_threshold=None)
+        except psycopg.Error as error:
+            raise SteadError("store_busy", f"The database server did not let us in: {str(error).strip()}") from error
+
+
+class PostgresConn:
+    """A connection; see `database.Conn`."""
+
+    def __init__(self, raw: psycopg.Connection[Row]) -> None:
+        self.raw = raw
+
+    def q(self, sql: str, args: Sequence[Any] = ()) -> list[Row]:
+        try:
+            cursor = self.raw.execute(_translate(sql), [clean(arg) for arg in args])
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise translate(error) from error
+
+    def begin(self) -> None:
+        self.q("BEGIN")
+        self.q("SELECT pg_advisory_xact_lock(?)", (_WRITER_LOCK,))  # commit order is seq order
+
+    def begin_read(self) -> None:
+        self.q("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+    def commit(self) -> None:
+        self.q("COMMIT")
+
+    def rollback(self) -> None:
+        if self.in_transaction:
+            self.q("ROLLBACK")
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+
+    def close(self) -> None:
+        self.raw.close()
+
+
+def translate(error: psycopg.Error) -> Exception:
+    """The stable error for what the server said; a mistake in our own SQL stays what it is."""
+    if isinstance(error, psycopg.errors.DiskFull):
+        return SteadError("disk_full", "The database server has no space left.")
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        return SteadError("read_only", "The database does not take writes.")
+    if isinstance(error, (psycopg.OperationalError, psycopg.errors.AdminShutdown)):
+        return SteadError("store_busy", f"The connection to the database was lost: {str(error).strip()}")
+    return error
+
+
+@cache
+def _translate(sql: str) -> LiteralString:
+    return cast(LiteralString, sql.replace("%", "%%").replace("?", "%s"))

@@ -37,6 +37,7 @@ CODES: dict[str, str] = {
     "agent.broken": "An agent's file cannot be read.",
     "agent.last_active": "The last active agent cannot be removed.",
     "ask_closed": "The question was already answered or withdrawn.",
+    "run_interrupted": "The program ended before the run was finished.",
     "bad_value": "A value cannot be stored (NaN, an integer over 64 bits, an oversized event).",
     "internal": "A fault in stead itself.",
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Generic, TypeVar, cast, dataclass_transform
 
 
 class Fact:
@@ -53,11 +53,11 @@ def event(kind: str, *, v: int = 1) -> Callable[[C], C]:
     """Declare the class below as the data of events of `kind` in version `v`."""
 
     def declare(cls: C) -> C:
-        made = dataclass(frozen=True, kw_only=True, slots=True)(cls)
+        made: Any = dataclass(frozen=True, kw_only=True, slots=True)(cls)
         made.kind, made.v, made.fields = kind, v, tuple(f.name for f in fields(made))
         assert kind not in KINDS or KINDS[kind].__qualname__ == made.__qualname__, f"two declarations of {kind}"
         KINDS[kind] = made
-        return made
+        return cast(C, made)
 
     return declare
 
@@ -81,9 +81,10 @@ class UnknownFact(Fact):
 
 
 def decode(kind: str, v: int, data: dict[str, Any]) -> Fact:
-    """The event data in today's shape: old versions lifted, unknown fields ignored, an unknown kind as `UnknownFact`."""
+    """The event data in today's shape: old versions lifted, unknown fields ignored. An unknown kind, or a version newer than
+    ours, is an `UnknownFact`."""
     cls = KINDS.get(kind)
-    if cls is None:
+    if cls is None or v > cls.v:
         return UnknownFact(original_kind=kind, original=data)
     while v < cls.v:
         data, v = _LIFTS[kind, v](data), v + 1

@@ -1,7 +1,8 @@
 """JSON in and out. One rule for the odd values, the same on every database:
 
 - what we produce is encoded by orjson; NaN, infinities and integers over 64 bits are refused (`bad_value`);
-- a lone surrogate is kept as its `\\udXXX` escape and comes back as it was; `shown()` turns it into U+FFFD;
+- a lone surrogate is kept as its `\\udXXX` escape and comes back as it was (two that make a pair come back as the one
+  character they stand for); `shown()` turns it into U+FFFD;
 - NUL is kept as `\\u0000`; bodies are stored as bytes, never in a text column;
 - foreign JSON (tool arguments, provider data, imports) is kept as its original text; `parse_foreign` reads it with the
   standard library, which keeps integers of any size exact.
@@ -41,8 +42,12 @@ def loads(raw: bytes | str) -> Any:
 
 
 def parse_foreign(text: str | bytes) -> Any:
-    """Decode JSON made by others: integers of any size stay exact, NaN and Infinity are refused. Raises `ValueError`."""
-    return json.loads(text, parse_constant=_refuse_constant)
+    """Decode JSON made by others: integers stay exact (up to the 4,300 digits that Python reads); NaN, Infinity and numbers
+    too large for a float are refused, and so is what is nested too deeply to read. Raises `ValueError`."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("this JSON is nested too deeply") from None
 
 
 def dump_foreign(value: object) -> str:
@@ -98,7 +103,9 @@ def _refuse_inexact(value: object) -> None:
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         raise SteadError("bad_value", "An integer over 64 bits cannot be stored as a number; keep it as text.")
     if isinstance(value, dict):
-        for item in value.values():
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise SteadError("bad_value", f"A key of a JSON object is text, not {type(key).__name__}.")
             _refuse_inexact(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
@@ -107,3 +114,10 @@ def _refuse_inexact(value: object) -> None:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:40]} is too large for a number")
+    return number

@@ -182,7 +182,7 @@ _ITEMS: dict[str, tuple[str, dict[str, type]]] = {
 
 def known(part: Any) -> bool:
     """Whether this version knows the part's type."""
-    return isinstance(part, dict) and part.get("type") in _FIELDS
+    return isinstance(part, dict) and isinstance(part.get("type"), str) and part["type"] in _FIELDS
 
 
 def issue(part: dict[str, Any]) -> Issue | None:
@@ -207,6 +207,6 @@ def issue(part: dict[str, Any]) -> Issue | None:
 def _wrong(holder: Any, name: str, wanted: type | tuple[type, ...], path: str) -> Issue | None:
     if not isinstance(holder, dict) or name not in holder:
         return {"path": path, "message": "missing"}
-    if not isinstance(holder[name], wanted) or (wanted is int and isinstance(holder[name], bool)):
+    if not isinstance(holder[name], wanted) or isinstance(holder[name], bool):  # to Python, True is an int
         return {"path": path, "message": f"{type(holder[name]).__name__} where another kind is needed"}
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 Row = tuple[Any, ...]
 
@@ -36,12 +36,25 @@ class Conn(Protocol):
     def close(self) -> None: ...
 
 
+class Reads(Protocol):
+    """What a query needs: a `View`, or the `Tx` of a job."""
+
+    def q(self, sql: str, *args: Any) -> list[Row]:
+        """Run one query and give all its rows."""
+        ...
+
+    def one(self, sql: str, *args: Any) -> Row | None:
+        """The first row, or None."""
+        ...
+
+
 class Database(Protocol):
     """A kind of database at one address."""
 
     name: str
-    types: dict[str, str]
-    """The SQL types that differ, by token: `{blob}`, `{key}` (an integer primary key that we number ourselves)."""
+    types: ClassVar[dict[str, str]]
+    """The SQL types that differ, by token: `{blob}`, `{key}` (an integer primary key that we number
+    ourselves), `{float}`; and the ending of a table that is stored in the order of its key."""
 
     def writer(self) -> Conn:
         """Open a connection that may write."""

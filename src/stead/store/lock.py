@@ -27,8 +27,12 @@ class ProcessLock:
         self.id = owner
         self._path = folder / owner
         # Lock first, then write: a file that can be read but not locked belongs to a living process.
-        self._fd = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        while True:
+            self._fd = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            if os.fstat(self._fd).st_nlink:
+                break
+            os.close(self._fd)  # somebody took the unlocked file for a dead process's and removed it: make it anew
         os.write(self._fd, dumps({"pid": os.getpid(), "boot": _boot(), **about}))
 
     def release(self) -> None:
@@ -56,8 +60,18 @@ def dead_owners(folder: Path) -> list[str]:
 
 
 def forget_owner(folder: Path, owner: str) -> None:
-    """Remove the lock file of a dead process whose work has been closed."""
-    (folder / owner).unlink(missing_ok=True)
+    """Remove the lock file of a dead process whose work has been closed; that of a living one stays."""
+    try:
+        fd = os.open(folder / owner, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (folder / owner).unlink(missing_ok=True)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
 
 
 def living(folder: Path) -> list[dict[str, Any]]:
@@ -100,7 +114,9 @@ def hold(folder: Path, clock: Clock, *, alone: bool = False) -> int:
         except OSError:
             if clock.monotonic() >= deadline:
                 os.close(fd)
-                raise SteadError("store_busy", f"The store is held by {_named(folder)}.", hint="End that process, then try again.") from None
+                raise SteadError(
+                    "store_busy", f"The store is held by {_named(folder)}.", hint="End that process, then try again."
+                ) from None
         _pause()
 
 
@@ -111,7 +127,10 @@ def _pause() -> None:
 
 
 def _named(folder: Path) -> str:
-    names = [f"process {about.get('pid', '?')} (stead {about.get('version', '?')}, since {about.get('started', '?')})" for about in living(folder)]
+    names = [
+        f"process {about.get('pid', '?')} (stead {about.get('version', '?')}, since {about.get('started', '?')})"
+        for about in living(folder)
+    ]
     return ", ".join(names) or "another process"
 
 

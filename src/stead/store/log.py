@@ -28,7 +28,9 @@ class Tx:
 
     __slots__ = ("_conn", "_next", "_projectors", "actor", "events", "now", "written")
 
-    def __init__(self, conn: Conn, projectors: Mapping[type[Fact], Sequence[Projector]], next_seq: int, now: int, actor: str) -> None:
+    def __init__(
+        self, conn: Conn, projectors: Mapping[type[Fact], Sequence[Projector]], next_seq: int, now: int, actor: str
+    ) -> None:
         self._conn = conn
         self._projectors = projectors
         self._next = next_seq
@@ -55,7 +57,9 @@ class Tx:
         """
         data = dumps(fact)
         if len(data) > MAX_EVENT_BYTES:
-            raise SteadError("bad_value", f"An event of {len(data):,} bytes is over the limit of {MAX_EVENT_BYTES:,} ({fact.kind}).")
+            raise SteadError(
+                "bad_value", f"An event of {len(data):,} bytes is over the limit of {MAX_EVENT_BYTES:,} ({fact.kind})."
+            )
         for digest in fact.blobs():
             if not self.has_blob(digest):
                 raise SteadError("internal", f"{fact.kind} refers to a blob that is not stored ({digest[:12]}).")

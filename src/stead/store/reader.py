@@ -34,7 +34,8 @@ class View:
     def events(self, *, after: int = 0, stream: str | None = None, limit: int = 1000) -> list[Event[Any]]:
         """Up to `limit` committed events behind `after`, in order. Ask again behind the last one for more."""
         where, args = ("seq>?", [after]) if stream is None else ("seq>? AND stream=?", [after, stream])
-        return [read_event(row) for row in self._conn.q(f"SELECT {EVENT_COLUMNS} FROM events WHERE {where} ORDER BY seq LIMIT ?", [*args, limit])]
+        query = f"SELECT {EVENT_COLUMNS} FROM events WHERE {where} ORDER BY seq LIMIT ?"
+        return [read_event(row) for row in self._conn.q(query, [*args, limit])]
 
 
 class Readers:

@@ -16,13 +16,13 @@ _CHUNK = 1000
 
 def stale(view: View, features: Sequence[Feature]) -> list[Feature]:
     """The features whose tables are missing or were filled by another version of their projectors."""
-    have = dict(view.q("SELECT name, version FROM projections"))
+    have: dict[str, int] = dict(view.q("SELECT name, version FROM projections"))
     return [feature for feature in features if have.get(feature.name) != feature.version]
 
 
 def bring_up(tx: Tx, features: Sequence[Feature], types: dict[str, str]) -> None:
     """Make missing tables and rebuild stale ones."""
-    have = dict(tx.q("SELECT name, version FROM projections"))
+    have: dict[str, int] = dict(tx.q("SELECT name, version FROM projections"))
     run(tx, [feature for feature in features if have.get(feature.name) != feature.version], types, None)
 
 
@@ -51,9 +51,14 @@ def run(tx: Tx, features: Sequence[Feature], types: dict[str, str], progress: Ca
 
 def _create(tx: Tx, feature: Feature, types: dict[str, str]) -> None:
     for table, columns in feature.kept.items():
-        tx.q(f"CREATE TABLE IF NOT EXISTS {table}({columns.format_map(types)})")
+        tx.q(f"CREATE TABLE IF NOT EXISTS {table}({columns.format_map(types)}){_suffix(columns, types)}")
     for table, columns in feature.tables.items():
         tx.q(f"DROP TABLE IF EXISTS {table}")
-        tx.q(f"CREATE TABLE {table}({columns.format_map(types)})")
+        tx.q(f"CREATE TABLE {table}({columns.format_map(types)}){_suffix(columns, types)}")
     for name, columns in feature.indexes.items():
         tx.q(f"CREATE INDEX IF NOT EXISTS {name} ON {columns}")
+
+
+def _suffix(columns: str, types: dict[str, str]) -> str:
+    """A table keyed by several columns is stored in the order of its key, where the database can: one page less per write."""
+    return types["keyed"] if "PRIMARY KEY(" in columns else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import apsw
 
@@ -33,7 +33,7 @@ class SQLite:
     """A store in one file, with its `-wal` and `-shm` beside it, all 0600."""
 
     name = "sqlite"
-    types = {"blob": "BLOB", "key": "INTEGER PRIMARY KEY", "float": "REAL"}
+    types: ClassVar[dict[str, str]] = {"blob": "BLOB", "key": "INTEGER PRIMARY KEY", "float": "REAL", "keyed": " WITHOUT ROWID"}
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -37,7 +37,9 @@ class _Item:
 
     __slots__ = ("actor", "error", "future", "job", "loop", "result")
 
-    def __init__(self, job: Job, actor: str, future: Future[Any] | asyncio.Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
+    def __init__(
+        self, job: Job, actor: str, future: Future[Any] | asyncio.Future[Any], loop: asyncio.AbstractEventLoop | None
+    ) -> None:
         self.job = job
         self.actor = actor
         self.future = future
@@ -172,9 +174,14 @@ def _resolve(items: list[_Item]) -> None:
             _settle(item)
     for loop, waiting in loops.items():
         try:
-            loop.call_soon_threadsafe(lambda batch: [_settle(item) for item in batch], waiting)
+            loop.call_soon_threadsafe(_settle_all, waiting)
         except RuntimeError:
             log.debug("a loop closed before its %d jobs were told; they are committed", len(waiting))
+
+
+def _settle_all(items: list[_Item]) -> None:
+    for item in items:
+        _settle(item)
 
 
 def _settle(item: _Item) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -114,7 +114,7 @@ class Model(Protocol):
 
     family: str
 
-    def stream(self, request: Request) -> AsyncIterator[Item]:
+    def stream(self, request: Request) -> AsyncGenerator[Item, None]:
         """Call the model. Closing the iterator (use `contextlib.aclosing`) closes the connection at once."""
         ...
 

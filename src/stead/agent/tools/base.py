@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,20 @@ class Result:
     full: bytes | None = None
 
 
+class Interrupted(asyncio.CancelledError):
+    """The call was cancelled while its effect was under way. Raised by `bash` in place of the plain `CancelledError` (which it
+    is), once everything it started in its process group is dead.
+
+    `partial` is what it had put out so far, capped like any output; `seconds` how long it ran. A tool that is cancelled with a
+    plain `CancelledError` has nothing to tell.
+    """
+
+    def __init__(self, partial: Result, seconds: float) -> None:
+        super().__init__("interrupted")
+        self.partial = partial
+        self.seconds = seconds
+
+
 class Context(Protocol):
     """The world of one tool call. Everything a tool does to the outside goes through here, so that it is known first."""
 
@@ -36,7 +51,12 @@ class Context(Protocol):
     """The project folder, resolved. Relative paths in a tool's input start here."""
     call: str
     environ: Mapping[str, str]
-    """The environment for child processes: without provider keys and stead's own secrets."""
+    """The environment for child processes: without provider keys and stead's own secrets (see `environ.clean_environ`)."""
+    data_dir: Path | None
+    """Stead's own data folder, resolved: `list`, `glob` and `grep` leave it out."""
+    judged: frozenset[Path] | None
+    """The real paths (`paths.real`) that the gate allowed for this call; a path that leads elsewhere by now is refused.
+    None: nobody judged (a test)."""
 
     async def change(self, path: Path, content: bytes | None, *, mode: int | None = None) -> None:
         """Write `content` to `path` (None: remove it) after its before-image is durable. Creates missing folders, follows a
@@ -79,13 +99,24 @@ class Tool:
     paths: Callable[[Any], list[str]] = lambda _: []
 
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the input, without titles."""
-        return _plain(self.input.model_json_schema())
+        """The JSON schema of the input: no titles, nothing by reference, fields that models should not use left out."""
+        full = self.input.model_json_schema()
+        plain: dict[str, Any] = _plain(full, full.get("$defs", {}))
+        return plain
 
 
-def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """A pydantic schema without the noise that costs tokens."""
-    kept = {key: value for key, value in schema.items() if key != "title"}
-    if "properties" in kept:
-        kept["properties"] = {name: _plain(value) for name, value in kept["properties"].items()}
+def _plain(schema: Any, defs: dict[str, Any]) -> Any:
+    """A pydantic schema without the noise that costs tokens and that some providers refuse (`$ref`, `$defs`, `title`)."""
+    if isinstance(schema, list):
+        return [_plain(item, defs) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        named = defs[schema["$ref"].rpartition("/")[2]]
+        return _plain({**named, **{key: value for key, value in schema.items() if key != "$ref"}}, defs)
+    kept = {key: _plain(value, defs) for key, value in schema.items() if key not in ("title", "$defs", "properties", "default")}
+    if "default" in schema and schema["default"] not in ("", []):  # an empty default says no more than "optional" does
+        kept["default"] = schema["default"]
+    if "properties" in schema:
+        kept["properties"] = {name: _plain(value, defs) for name, value in schema["properties"].items()}
     return kept

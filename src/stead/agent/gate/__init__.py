@@ -1,0 +1,19 @@
+"""The permission gate: rules in, a decision out. Pure but for resolving paths; asking, keeping and logging are done by others."""
+
+from stead.agent.gate.judge import Decision, PartDecision, judge, path_denied
+from stead.agent.gate.rules import Action, Layer, Rule, broad, parse
+from stead.agent.gate.suggest import flag_for, generalise
+
+__all__ = [
+    "Action",
+    "Decision",
+    "Layer",
+    "PartDecision",
+    "Rule",
+    "broad",
+    "flag_for",
+    "generalise",
+    "judge",
+    "parse",
+    "path_denied",
+]

@@ -1,0 +1,254 @@
+"""`bash`: one command in a process group of its own, its output read with bounded memory, and nothing left running after a stop.
+
+How it ends:
+- the shell exits: what is still in the pipe is read for at most `_DRAIN` seconds. Background children that hold the pipe live
+  on; the output says so, and what they print later is read and dropped, so that they neither block nor die of it;
+- the time limit: TERM to the group, KILL after `_GRACE`; the result has `error` set and the output so far;
+- the caller is cancelled: TERM, KILL after `_GRACE_CANCELLED`, then `Interrupted` (a `CancelledError`) with the partial result.
+
+An exit code other than 0 is no error of the tool: it stands in the output, as people expect of a shell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+from contextlib import suppress
+from typing import Annotated
+
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
+
+from stead.agent.tools.base import Context, Input, Interrupted, Result, Tool
+from stead.agent.tools.cap import cap
+from stead.agent.tools.output import Output
+
+DEFAULT_SECONDS, MOST_SECONDS = 120, 600
+_GRACE = 2.0  # seconds between TERM and KILL when the time is up
+_GRACE_CANCELLED = 1.0  # when a person waits: control comes back within 2 s
+_DRAIN = 1.0  # seconds for the rest of the output after the shell has exited
+_CHUNK = 64 << 10
+_REST = "run the command again with its output in a file, or filtered, to see the rest"
+
+
+class Bash(Input):
+    command: Annotated[str, Field(description="Run by bash -c in the project folder. No terminal, no stdin.", min_length=1)]
+    timeout: Annotated[float, Field(description="Seconds.", ge=0.1, le=MOST_SECONDS)] = DEFAULT_SECONDS
+    background: SkipJsonSchema[bool] = False
+
+
+async def run(context: Context, given: Bash) -> Result:
+    """Run the command and give its output; see the module for how it ends."""
+    if given.background:
+        return Result(error="Background commands are not available yet; nothing was run. Use `&` with its output in a file.")
+    output = Output(context.progress)
+    reader = _Reader(output)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    try:
+        shell = await _start(context, given.command, reader)
+    except OSError as error:
+        reader.close()
+        return Result(error=_not_started(error, context))
+    exited = asyncio.ensure_future(shell.wait())
+    try:
+        done, _ = await asyncio.wait([exited], timeout=given.timeout)
+        if not done:
+            await _end(shell.pid, exited, _GRACE)
+            await reader.ended(_DRAIN)
+            return _result(output, "", error=f"Stopped at the limit of {given.timeout:g} s; it may have done part of its work.")
+        await reader.ended(_DRAIN)
+        return _result(output, _notes(shell.pid, exited.result(), reader))
+    except asyncio.CancelledError:
+        await _end_at_once(shell.pid, exited)
+        raise Interrupted(_result(output, ""), loop.time() - begun) from None
+    finally:
+        exited.cancel()
+        reader.leave()
+        output.close()
+
+
+async def _start(context: Context, command: str, reader: _Reader) -> asyncio.subprocess.Process:
+    shell = "/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh"
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            shell,
+            "-c",
+            command,
+            cwd=context.root,
+            env=dict(context.environ),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=reader.write_end,
+            stderr=reader.write_end,
+            start_new_session=True,
+        )
+    )
+    try:
+        process = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with suppress(OSError):  # cancelled in the very moment of starting: what was started must not stay
+            process = await starting
+            _signal(process.pid, signal.SIGKILL)
+        reader.close()
+        raise
+    reader.open()
+    return process
+
+
+async def _end(group: int, exited: asyncio.Future[int], grace: float) -> None:
+    """End the whole process group, and what the shell still has below it elsewhere: TERM, then KILL; also when cancelled here."""
+    import psutil
+
+    below: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        below = psutil.Process(group).children(recursive=True)  # some may have gone to a session of their own
+    try:
+        _signal(group, signal.SIGTERM)
+        await _gone(group, exited, grace)
+    finally:
+        _signal(group, signal.SIGKILL)
+        for process in below:
+            with suppress(psutil.Error):
+                process.kill()
+    await _gone(group, exited, grace)
+
+
+async def _end_at_once(group: int, exited: asyncio.Future[int]) -> None:
+    if exited.done() and not _alive(group):
+        return
+    with suppress(asyncio.CancelledError):  # a second cancellation only cuts the grace; the first one is raised by the caller
+        await _end(group, exited, _GRACE_CANCELLED)
+
+
+async def _gone(group: int, exited: asyncio.Future[int], seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while loop.time() < until and not (exited.done() and not _alive(group)):  # noqa: ASYNC110
+        await asyncio.sleep(0.02)  # the members are other people's children: nobody tells us when they end
+
+
+def _alive(group: int) -> bool:
+    """Whether a process that still runs (not only waits to be collected) is in the group."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return bool(_members(group))
+
+
+def _members(group: int) -> list[int]:
+    import psutil
+
+    found = []
+    for pid in psutil.pids():
+        with suppress(psutil.Error, OSError):
+            if os.getpgid(pid) == group and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                found.append(pid)
+    return found
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _notes(group: int, code: int, reader: _Reader) -> str:
+    ended = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
+    if reader.at_end:
+        return f"[{ended}]"
+    running = ", ".join(map(str, _members(group)))
+    return (
+        f"[{ended}; processes that it started are still running in the background{f' (pid {running})' if running else ''}. "
+        "What they print from now on is not shown: send it to a file to read it later]"
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _not_started(error: OSError, context: Context) -> str:
+    if error.errno == errno.E2BIG:
+        return "The command is too long to be started; write it to a file and run that."
+    if not context.root.is_dir():
+        return f"The project folder {context.root} does not exist; nothing was run."
+    return f"The command could not be started: {error.strerror or error}."
+
+
+def _result(output: Output, note: str, error: str | None = None) -> Result:
+    shown, full = cap(output.text(), _REST)
+    if note:
+        shown = f"{shown}{'' if not shown or shown.endswith(chr(10)) else chr(10)}{note}"
+    return Result(output=shown, error=error, full=full)
+
+
+class _Reader:
+    """The read end of the command's pipe on the event loop."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._read_end, self.write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def at_end(self) -> bool:
+        """Whether every holder of the pipe has closed it."""
+        return self._ended.done()
+
+    def open(self) -> None:
+        """The child has its copy of the write end: close ours and read."""
+        os.close(self.write_end)
+        self.write_end = -1
+        asyncio.get_running_loop().add_reader(self._read_end, self._read)
+
+    async def ended(self, seconds: float) -> None:
+        """Wait for the end of the output, at most `seconds`."""
+        await asyncio.wait([self._ended], timeout=seconds)
+
+    def leave(self) -> None:
+        """Stop listening: what comes from now on is read and dropped until the pipe ends."""
+        self._output = None  # type: ignore[assignment]
+
+    def close(self) -> None:
+        """Close both ends of a pipe that nobody uses."""
+        for fd in (self._read_end, self.write_end):
+            if fd >= 0:
+                os.close(fd)
+        self._read_end = self.write_end = -1
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._read_end, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            if self._output is not None:
+                self._output.feed(data)
+            return
+        asyncio.get_running_loop().remove_reader(self._read_end)
+        os.close(self._read_end)
+        self._read_end = -1
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+
+BASH = Tool(
+    name="bash",
+    description=(
+        "Run a shell command in the project folder and return its output (stdout and stderr together) and exit code. "
+        "Each call is a new shell: `cd` and variables do not carry over. Long output is shortened in the middle."
+    ),
+    input=Bash,
+    run=run,
+    effect="bash",
+)

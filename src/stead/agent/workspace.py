@@ -1,0 +1,158 @@
+"""The world of one tool call: the project folder, the files it changes, what it may know of the environment.
+
+Say it, do it, say how it went: a change is captured durably, then made, then noted as applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stead.core.errors import SteadError
+from stead.domain import changes, hunks, todos
+from stead.domain.changes import FileState
+from stead.domain.runs import Run
+from stead.store import safefile
+from stead.store.store import Store
+
+
+@dataclass(slots=True)
+class CallContext:
+    """`tools.base.Context` for one call of one run."""
+
+    store: Store
+    run: Run
+    root: Path
+    call: str
+    environ: Mapping[str, str]
+    data_dir: Path | None
+    judged: frozenset[Path] | None
+    show: Callable[[str], None]
+    question: Callable[[str, list[str] | None], Awaitable[str]]
+    digests: dict[Path, str] = field(default_factory=dict)
+
+    async def change(self, path: Path, content: bytes | None, *, mode: int | None = None) -> None:
+        """Write or remove a file; see `tools.base.Context`. Raises `SteadError` when the file could not be written: it is then
+        as it was, and the log says so."""
+        target = await asyncio.to_thread(safefile.real_path, path)
+        before, before_state = await asyncio.to_thread(_look, target)
+        blobs = self.store.blobs
+        old = None if before is None else await asyncio.to_thread(blobs.prepare, before)
+        new = None if content is None else await asyncio.to_thread(blobs.prepare, content)
+        if old is not None:
+            before_state["blob"] = old.hash
+        after_state: FileState = {"kind": "absent"}
+        if new is not None:
+            after_state = {"kind": "file", "size": new.size, "blob": new.hash, "mode": mode or before_state.get("mode", 0o644)}
+        name, encoded = changes.encode_path(_stored(self.root, target))
+        fact = changes.ChangeCaptured(
+            call=self.call,
+            message=self.run.message,
+            path=name,
+            before=before_state,
+            after=after_state,
+            in_place=content is not None and safefile.in_place(target),
+            encoded=encoded,
+            folders=tuple(changes.encode_path(_stored(self.root, folder))[0] for folder in _missing(target.parent)),
+        )
+
+        def capture(tx: Any) -> int:
+            for prepared in (old, new):
+                if prepared is not None:
+                    tx.put(prepared)
+            return int(tx.append(self.run.session, fact, run=self.run.id).seq)
+
+        seq = await self.store.commit(capture)
+        try:
+            await asyncio.to_thread(_apply, target, content, mode)
+        except (OSError, SteadError) as error:
+            failed = changes.ChangeFailed(captured=seq, reason=str(error))
+            await self.store.commit(lambda tx: tx.append(self.run.session, failed, run=self.run.id))
+            raise
+        additions, deletions = await asyncio.to_thread(hunks.count, before, content)
+        done = changes.ChangeApplied(captured=seq, additions=additions, deletions=deletions)
+        await self.store.commit(lambda tx: tx.append(self.run.session, done, run=self.run.id))
+
+    async def keep(self, content: bytes) -> str:
+        """Store bytes as a blob and give its hash."""
+        prepared = await asyncio.to_thread(self.store.blobs.prepare, content)
+        return await self.store.commit(lambda tx: tx.put(prepared))
+
+    def progress(self, text: str) -> None:
+        """Show more of this call's output while it runs."""
+        self.show(text)
+
+    async def ask(self, question: str, options: list[str] | None) -> str:
+        """Ask the person and wait for the answer."""
+        return await self.question(question, options)
+
+    async def set_todos(self, items: list[dict[str, str]]) -> None:
+        """Replace the session's list of todos."""
+        wanted: Any = [(item["text"], item["status"]) for item in items]
+        await self.store.commit(lambda tx: todos.replace(tx, self.run.session, wanted, self.run.id))
+
+    def seen(self, path: Path, digest: str) -> None:
+        """Remember that the model has read `path` with this SHA-256."""
+        self.digests[path] = digest
+
+
+def settle(store: Store, root: Callable[[str], Path | None]) -> None:
+    """After a crash: decide by the disk what became of changes that were captured and not noted as applied.
+
+    `root` gives a session's project folder. A file that holds neither content, and is one that is written in place, was torn by
+    the crash and is completed from its `after` blob. Idempotent.
+    """
+    with store.view() as view:
+        left = changes.unsettled(view)
+    for change in left:
+        folder = root(change.session)
+        if folder is None:
+            continue
+        fact = _settled(store, change, folder / changes.decode_path(change.path, change.encoded))
+        store.write(lambda tx, change=change, fact=fact: tx.append(change.session, fact, run=change.run))  # type: ignore[misc]
+
+
+def _settled(store: Store, change: changes.Change, path: Path) -> changes.ChangeApplied | changes.ChangeFailed:
+    now, _ = _look(path)
+    old = None if change.before_blob is None else store.blobs.get(change.before_blob)
+    new = None if change.after_blob is None else store.blobs.get(change.after_blob)
+    if now not in (old, new) and change.in_place and new is not None:
+        safefile.replace(path, new)
+        now = new
+    if now == new and now != old:
+        additions, deletions = hunks.count(old, new)
+        return changes.ChangeApplied(captured=change.seq, additions=additions, deletions=deletions)
+    return changes.ChangeFailed(captured=change.seq, reason="The program ended before the file was written.")
+
+
+def _look(path: Path) -> tuple[bytes | None, FileState]:
+    found = safefile.state(path)
+    if found.kind == "absent":
+        return None, {"kind": "absent"}
+    if found.kind != "file":
+        raise SteadError("usage", f"{path} is a {found.kind}, not a file.")
+    content = safefile.read_bytes(path)
+    return content, {"kind": "file", "mode": found.mode, "size": len(content)}
+
+
+def _apply(path: Path, content: bytes | None, mode: int | None) -> None:
+    if content is None:
+        safefile.remove(path)
+        return
+    safefile.make_folders(path.parent)
+    safefile.replace(path, content, mode=mode)
+
+
+def _missing(folder: Path) -> list[Path]:
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    return missing[::-1]
+
+
+def _stored(root: Path, path: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()

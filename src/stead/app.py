@@ -1,0 +1,487 @@
+"""The house: opens the store, closes what dead processes left, starts runs, and tells what happens. Wiring, and nothing else.
+
+Importing this module is cheap; the agent and its libraries are imported when a run starts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stead.config.places import config_folder, data_folder
+from stead.core.clock import Clock, SystemClock, rfc3339
+from stead.core.errors import SteadError
+from stead.core.events import Event
+from stead.core.ids import Ids, RandomIds
+from stead.domain import asks, changes, people, permissions, projects, providers, runs, sessions, settings, todos, usage
+from stead.store.database import Reads
+from stead.store.store import Store, open_store
+
+if TYPE_CHECKING:
+    from stead.agent.calls import Asker
+    from stead.agent.frames import Frame
+    from stead.agent.gate import Rule
+    from stead.agent.loop import Loop
+    from stead.agent.models.base import Model
+    from stead.config.layers import UserFile
+    from stead.config.secrets import Secrets
+    from stead.domain.projects import Project
+
+FEATURES = (
+    people.FEATURE,
+    projects.FEATURE,
+    providers.FEATURE,
+    settings.FEATURE,
+    sessions.FEATURE,
+    runs.FEATURE,
+    asks.FEATURE,
+    changes.FEATURE,
+    permissions.FEATURE,
+    todos.FEATURE,
+    usage.FEATURE,
+)
+
+DEFAULT_AGENT = "build"
+DEFAULT_STEPS = 100
+ABORT_POLL_SECONDS = 0.1
+
+
+class Stead:
+    """An open house. Use it as `async with Stead.open() as house:`, or call `close()`. Methods may be called from one thread."""
+
+    def __init__(self, store: Store, data: Path, config: Path, environ: Mapping[str, str], models: Mapping[str, Model]) -> None:
+        self.store = store
+        self.data = data
+        self.config = config
+        self.environ = environ
+        self._models = models
+        self._owner: Any = None
+        self._secrets: Secrets | None = None
+        self._frames: list[Callable[[Frame], None]] = []
+        self._running: dict[str, RunHandle] = {}
+
+    @classmethod
+    def open(
+        cls,
+        data_dir: str | Path | None = None,
+        *,
+        config_dir: str | Path | None = None,
+        database_url: str | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        models: Mapping[str, Model] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> Stead:
+        """Open the house in `data_dir` (default: the person's own), or on the PostgreSQL database at `database_url`.
+
+        `models` are ready-made models by provider name. Runs that a dead process left open are closed first.
+        Raises `store_newer`, `store_damaged`, `store_busy`, `read_only`, `disk_full`.
+        """
+        around = os.environ if environ is None else environ
+        data = Path(data_dir) if data_dir is not None else data_folder(around)
+        config = Path(config_dir) if config_dir is not None else config_folder(around)
+        made = {"clock": clock or SystemClock(), "ids": ids or RandomIds()}
+        store = open_store(database_url or data, FEATURES, folder=data if database_url else None, **made)  # type: ignore[arg-type]
+        house = cls(store, data, config, around, models or {})
+        try:
+            house._recover()
+        except BaseException:
+            house.close()
+            raise
+        return house
+
+    async def __aenter__(self) -> Stead:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        import asyncio
+
+        for handle in list(self._running.values()):
+            handle.abort()
+            await handle.ended()
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Close the store and give the process's lock back. Idempotent."""
+        self.store.close()
+        if self._owner is not None:
+            self._owner.release()
+            self._owner = None
+
+    # --- running --------------------------------------------------------------------------------------------------------------
+
+    async def prompt(
+        self,
+        session: str | None,
+        parts: str | Sequence[Any],
+        *,
+        project: str | Path | None = None,
+        agent: str | None = None,
+        model: str | None = None,
+        key: str | None = None,
+        max_steps: int | None = None,
+        max_cost: float | None = None,
+        rules: Sequence[Rule] = (),
+        on_ask: Asker = "deny",
+    ) -> RunHandle:
+        """Send a prompt and give its run once `run.started` is durable. `session` None begins one in the folder `project`.
+
+        `parts` is text or a list of parts; `key` makes the call idempotent within the session. `max_cost` is dollars.
+        Raises before anything is stored: `project_missing`, `not_found`, `no_key`, `usage`, `script_invalid`, `conflict`.
+        """
+        import asyncio
+
+        from stead.agent.connect import connect, default_reference
+
+        given = [{"type": "text", "text": parts}] if isinstance(parts, str) else list(parts)
+        with self.store.view() as view:
+            old = sessions.get(view, session) if session else None
+            folder, known = self._folder(view, old, project)
+            flags = {"model": model, "agent": agent, "max_steps": max_steps, "max_cost": max_cost}
+            values = settings.effective(
+                view, project=known.id if known else None, session=session, file_layer=self.user_file().settings, flags=flags
+            )
+            reference = model or (old.model if old else None) or values["model"].value or default_reference(view, self.environ)
+            window = settings.context_window(values, reference)
+            connection = connect(
+                view,
+                reference,
+                root=Path(folder.folder),
+                environ=self.environ,
+                vault=self.secrets,
+                models=self._models,
+                window=window,
+            )
+        start = _Start(
+            house=self,
+            session=session,
+            folder=folder,
+            known=known,
+            agent=agent or (old.agent if old else None) or values["agent"].value or DEFAULT_AGENT,
+            model=reference,
+            max_steps=values["max_steps"].value or DEFAULT_STEPS,
+            key=key,
+        )
+        packed = [await asyncio.to_thread(self.store.blobs.pack, part) for part in given]
+        run, fresh = await self.store.commit(lambda tx: start.job(tx, packed), actor="person:local")
+        if not fresh:
+            return self._running.get(run.id) or RunHandle(self, run, None)
+        from stead.agent.loop import Limits, Loop
+        from stead.agent.tools.environ import clean_environ
+        from stead.domain.providers.keys import known_secret_values
+
+        with self.store.view() as view:
+            secret = known_secret_values(view, self.secrets, self.environ)
+        loop = Loop(
+            store=self.store,
+            run=run,
+            root=Path(folder.folder),
+            data_dir=self.data.resolve(),
+            connection=connection,
+            rules=list(rules),
+            on_ask=on_ask,
+            publish=self._publish_frame,
+            limits=Limits(run.max_steps, values["max_cost"].value),
+            environ=clean_environ(self.environ, secret),
+            jitter=_jitter,
+            home=Path.home(),
+        )
+        handle = RunHandle(self, run, loop)
+        self._running[run.id] = handle
+        handle.start()
+        return handle
+
+    def running(self) -> list[RunHandle]:
+        """The runs of this process that have not ended."""
+        return list(self._running.values())
+
+    def stop(self, session: str, *, by: str = "person:local") -> bool:
+        """Ask for the session's run to end, whichever process owns it. False when nothing runs there."""
+        with self.store.view() as view:
+            run = runs.active(view, session)
+        if run is None:
+            return False
+        asked = self.store.write(lambda tx: runs.request_abort(tx, run.id, by=by), actor=by)
+        if run.status == "waiting" or run.owner not in {about["id"] for about in self._living()}:
+            self.store.write(lambda tx: self._end_unowned(tx, run), actor=by)
+        return asked
+
+    # --- telling --------------------------------------------------------------------------------------------------------------
+
+    def on_frame(self, listener: Callable[[Frame], None]) -> Callable[[], None]:
+        """Call `listener` with every frame of this process's runs, on the loop's thread. Gives the way to stop it."""
+        self._frames.append(listener)
+        return lambda: self._frames.remove(listener)
+
+    async def watch(self, after: int = 0, stream: str | None = None) -> AsyncIterator[Event[Any] | Frame]:
+        """Every committed event behind `after`, in order and without a gap, with the frames of this process between them."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[Event[Any] | Frame] = asyncio.Queue()
+
+        def heard(events: Sequence[Event[Any]]) -> None:
+            for event in events:
+                loop.call_soon_threadsafe(queue.put_nowait, event)
+
+        stop_events, stop_frames = self.store.listen(heard), self.on_frame(queue.put_nowait)  # first listen, then read
+        try:
+            while True:
+                with self.store.view() as view:
+                    found = view.events(after=after, stream=stream)
+                for event in found:
+                    after = event.seq
+                    yield event
+                if len(found) < 1000:
+                    break
+            while True:
+                item = await queue.get()
+                if isinstance(item, Event):
+                    if item.seq <= after or (stream is not None and item.stream != stream):
+                        continue
+                    after = item.seq
+                elif stream is not None and item.session != stream:
+                    continue
+                yield item
+        finally:
+            stop_events()
+            stop_frames()
+
+    def run_json(self, run: str) -> dict[str, Any]:
+        """A run as every surface shows it: `{session, run, outcome, result, error, usage, cost, changes, asks}`."""
+        with self.store.view() as view:
+            found = runs.get(view, run)
+            message = sessions.message(view, found.session, found.message)
+            used = usage.of_run(view, run)
+            net = changes.net(changes.listed(view, found.session, run=run))
+            open_asks = [ask for ask in asks.open_asks(view, found.session) if ask.run == run]
+        error = {"code": found.code, "message": found.error} if found.code else None
+        return {
+            "session": found.session,
+            "run": run,
+            "outcome": found.outcome or found.status,
+            "result": self._answer([part for _, part in message.parts]),
+            "error": error,
+            "usage": used["tokens"],
+            "cost": used["cost"],
+            "changes": [_without_hunks(changes.change_json(one, self.store.blobs.get)) for one in net],
+            "asks": [ask_json(ask) for ask in open_asks],
+        }
+
+    def _answer(self, parts: list[dict[str, Any]]) -> str:
+        """The final answer: the text of the last model call that had any."""
+        texts: list[str] = []
+        for part in parts:
+            kind = part.get("type")
+            if kind == "step":
+                texts.append("")
+            elif kind == "text" and isinstance(text := self.store.blobs.resolve(part).get("text"), str):
+                texts.append(text)
+        answer: list[str] = []
+        for text in reversed(texts):
+            if text:
+                answer.append(text)
+            elif answer:
+                break
+        return "\n\n".join(reversed(answer))
+
+    # --- the rest of the house ------------------------------------------------------------------------------------------------
+
+    @property
+    def secrets(self) -> Secrets:
+        """What seals and opens keys."""
+        if self._secrets is None:
+            from stead.config.secrets import Secrets
+
+            self._secrets = Secrets(self.data, environ=self.environ, secret_file=self.user_file().secret_file)
+        return self._secrets
+
+    def user_file(self) -> UserFile:
+        """What the person's own `config.toml` says, as it is now."""
+        from stead.config.layers import load
+
+        return load(self.config, check=settings.check)
+
+    def owner(self) -> str:
+        """This process's name as the owner of runs; its lock is taken when first asked for."""
+        if self._owner is None:
+            from stead import __version__
+            from stead.store.lock import ProcessLock
+
+            about = {"started": rfc3339(self.store.clock.now()), "version": __version__}
+            self._owner = ProcessLock(self.data / "locks", self.store.ids.new(), about)
+        return str(self._owner.id)
+
+    def _living(self) -> list[dict[str, Any]]:
+        from stead.store.lock import living
+
+        return living(self.data / "locks")
+
+    def _publish_frame(self, frame: Frame) -> None:
+        for listener in list(self._frames):
+            listener(frame)
+
+    def _folder(
+        self, view: Reads, old: sessions.Session | None, project: str | Path | None
+    ) -> tuple[projects.Identity, Project | None]:
+        if old is not None:
+            known = projects.get(view, old.project)
+            return projects.identify(known.folder), known
+        if project is None:
+            raise SteadError("usage", "A new session needs a project folder.")
+        folder = projects.identify(project)
+        return folder, projects.find(view, folder)
+
+    def _end_unowned(self, tx: Any, run: runs.Run) -> None:
+        asks.close_open(tx, run.session, run.id, "The run was aborted")
+        runs.close_calls(tx, run, tx.now, why="The run was aborted")
+        runs.end(tx, run.id, "aborted", steps=runs.count_steps(tx, run))
+
+    def _recover(self) -> None:
+        """Close what dead processes left open. Costs one look into a folder where there is nothing to do."""
+        locks = self.data / "locks"
+        if not locks.is_dir():
+            return
+        from stead.store.lock import dead_owners, forget_owner
+
+        dead = dead_owners(locks)
+        if not dead:
+            return
+        from stead.agent.workspace import settle
+
+        settle(self.store, self._root_of)
+        self.store.write(lambda tx: runs.recover(tx, dead))
+        for owner in dead:
+            forget_owner(locks, owner)
+
+    def _root_of(self, session: str) -> Path | None:
+        with self.store.view() as view:
+            try:
+                return Path(projects.get(view, sessions.get(view, session).project).folder)
+            except SteadError:
+                return None
+
+
+class RunHandle:
+    """A run that was started here (or, given a known `key`, was found again)."""
+
+    def __init__(self, house: Stead, run: runs.Run, loop: Loop | None) -> None:
+        self.id = run.id
+        self.session = run.session
+        self.message = f"{run.session}.{run.message}"
+        self._house = house
+        self._loop = loop
+        self._task: Any = None
+
+    def start(self) -> None:
+        """Begin the work; called once, by the house."""
+        import asyncio
+
+        assert self._loop is not None
+        self._task = asyncio.create_task(self._loop.execute(), name=f"run-{self.id}")
+        poller = asyncio.create_task(self._obey())
+        self._task.add_done_callback(lambda _: (poller.cancel(), self._house._running.pop(self.id, None)))
+
+    async def result(self) -> dict[str, Any]:
+        """Wait for the end and give the run as `Stead.run_json` does. Cancelling the wait does not abort the run."""
+        import asyncio
+
+        await self.ended()
+        return await asyncio.to_thread(self._house.run_json, self.id)
+
+    async def ended(self) -> None:
+        """Wait until the run ended or waits for a person."""
+        import asyncio
+
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            self._task.result()
+
+    def abort(self) -> None:
+        """End the run now; its open calls get their results and it is stored as aborted. Returns at once."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+
+    @property
+    def flags(self) -> list[str]:
+        """The `--allow` rules that would have let the refused calls through."""
+        return list(dict.fromkeys(self._loop.flags)) if self._loop else []
+
+    async def _obey(self) -> None:
+        """End the run when another process asks for it."""
+        import asyncio
+
+        while True:
+            await asyncio.sleep(ABORT_POLL_SECONDS)
+            with self._house.store.view() as view:
+                if runs.abort_requested(view, self.id):
+                    self.abort()
+                    return
+
+
+class _Start:
+    """What the job of a new prompt needs to know."""
+
+    def __init__(
+        self,
+        *,
+        house: Stead,
+        session: str | None,
+        folder: projects.Identity,
+        known: Project | None,
+        agent: str,
+        model: str,
+        max_steps: int,
+        key: str | None,
+    ) -> None:
+        self.house, self.session, self.folder, self.known = house, session, folder, known
+        self.agent, self.model, self.max_steps, self.key = agent, model, max_steps, key
+        self.owner = house.owner()
+        self.ids = [house.store.ids.new() for _ in range(3)]
+        self.instructions = projects.find_instructions(folder.folder)
+
+    def job(self, tx: Any, packed: Sequence[Any]) -> tuple[runs.Run, bool]:
+        """Store the prompt and begin the run. True with a run that is new."""
+        person = people.local_person(tx)
+        project = projects.open_project(
+            tx, self.folder, id=self.ids[0], found=self.known, owner=person.id, instructions=self.instructions
+        )
+        parts = [tx.unpack(one) for one in packed]
+        session = self.session
+        if session is None:
+            texts = [part["text"] for part in parts if part["type"] == "text"]
+            title = next((text if isinstance(text, str) else text["head"] for text in texts), "")
+            session = sessions.create(tx, self.ids[1], project, title=title, agent=self.agent, model=self.model)
+        else:
+            sessions.change(tx, session, model=self.model, agent=self.agent)
+        run = runs.start(
+            tx,
+            self.ids[2],
+            session,
+            parts,
+            agent=self.agent,
+            model=self.model,
+            owner=self.owner,
+            project=project,
+            max_steps=self.max_steps,
+            author=person.id,
+            key=self.key,
+        )
+        return run, run.id == self.ids[2]
+
+
+def ask_json(ask: asks.Ask) -> dict[str, Any]:
+    """An ask as every surface shows it."""
+    return {"id": ask.id, "session": ask.session, "run": ask.run, "kind": ask.kind, "status": ask.status, **ask.about}
+
+
+def _without_hunks(change: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in change.items() if name not in ("hunks", "binary")}
+
+
+def _jitter() -> float:
+    from stead.core.ids import secret_bytes
+
+    return secret_bytes(1)[0] / 255

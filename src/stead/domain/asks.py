@@ -1,0 +1,136 @@
+"""Asks: what a run wants to know from a person, an answer or an approval. Each is answered once, from any surface."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stead.core.errors import SteadError
+from stead.core.events import Event, Fact, event
+from stead.core.jsontext import dumps, loads
+from stead.domain.sessions import SessionDeleted
+from stead.store.database import Reads
+from stead.store.feature import Feature
+from stead.store.log import Tx
+
+Kind = Literal["question", "approval"]
+
+
+@event("ask.opened")
+class AskOpened(Fact):
+    """`about` is what the person sees: question and options, or tool, input, why and the suggested rules."""
+
+    ask: str
+    ask_kind: Kind
+    message: int
+    n: int
+    about: dict[str, Any]
+
+
+@event("ask.answered")
+class AskAnswered(Fact):
+    ask: str
+    answer: dict[str, Any]
+    by: str
+
+
+@event("ask.closed")
+class AskClosed(Fact):
+    """Nobody needs the answer any more: the run ended."""
+
+    ask: str
+    reason: str
+
+
+FEATURE = Feature(
+    "asks",
+    tables={
+        "asks": "id TEXT PRIMARY KEY, session TEXT NOT NULL, run TEXT NOT NULL, seq BIGINT NOT NULL, kind TEXT NOT NULL,"
+        " message INTEGER NOT NULL, n INTEGER NOT NULL, status TEXT NOT NULL, about {blob} NOT NULL, answer {blob}, answered_by TEXT"
+    },
+    indexes={"asks_open": "asks(status, session)"},
+)
+
+
+@FEATURE.projects(AskOpened)
+def _opened(tx: Tx, e: Event[AskOpened]) -> None:
+    d = e.data
+    tx.q(
+        "INSERT INTO asks(id, session, run, seq, kind, message, n, status, about) VALUES(?,?,?,?,?,?,?,'open',?)",
+        *(d.ask, e.stream, e.run, e.seq, d.ask_kind, d.message, d.n, dumps(d.about)),
+    )
+
+
+@FEATURE.projects(AskAnswered)
+def _answered(tx: Tx, e: Event[AskAnswered]) -> None:
+    tx.q("UPDATE asks SET status='answered', answer=?, answered_by=? WHERE id=?", dumps(e.data.answer), e.data.by, e.data.ask)
+
+
+@FEATURE.projects(AskClosed)
+def _closed(tx: Tx, e: Event[AskClosed]) -> None:
+    tx.q("UPDATE asks SET status='closed' WHERE id=?", e.data.ask)
+
+
+@FEATURE.projects(SessionDeleted)
+def _deleted(tx: Tx, e: Event[SessionDeleted]) -> None:
+    tx.q("DELETE FROM asks WHERE session=?", e.data.session)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    id: str
+    session: str
+    run: str
+    seq: int
+    kind: Kind
+    message: int
+    n: int
+    status: Literal["open", "answered", "closed"]
+    about: dict[str, Any]
+    answer: dict[str, Any] | None
+    answered_by: str | None
+
+
+_COLUMNS = "id, session, run, seq, kind, message, n, status, about, answer, answered_by"
+
+
+def open_ask(tx: Tx, ask: str, session: str, run: str, *, kind: Kind, message: int, n: int, about: dict[str, Any]) -> None:
+    """Ask, durably. `message` and `n` name the tool part that waits."""
+    tx.append(session, AskOpened(ask=ask, ask_kind=kind, message=message, n=n, about=about), run=run)
+
+
+def answer(tx: Tx, ask: str, value: dict[str, Any], *, by: str) -> Ask:
+    """Answer an open ask. Raises `not_found`, or `ask_closed` when it was answered or withdrawn before."""
+    found = get(tx, ask)
+    if found.status != "open":
+        raise SteadError("ask_closed", f"This question is {found.status} and takes no answer.", details={"status": found.status})
+    tx.append(found.session, AskAnswered(ask=ask, answer=value, by=by), run=found.run)
+    return get(tx, ask)
+
+
+def close_open(tx: Tx, session: str, run: str, reason: str) -> None:
+    """Withdraw every open ask of a run."""
+    for (ask,) in tx.q("SELECT id FROM asks WHERE session=? AND run=? AND status='open' ORDER BY seq", session, run):
+        tx.append(session, AskClosed(ask=ask, reason=reason), run=run)
+
+
+def get(view: Reads, ask: str) -> Ask:
+    """The ask with this id. Raises `not_found`."""
+    row = view.one(f"SELECT {_COLUMNS} FROM asks WHERE id=?", ask)
+    if row is None:
+        raise SteadError("not_found", f"There is no question {ask!r}.")
+    return _ask(row)
+
+
+def open_asks(view: Reads, session: str | None = None) -> list[Ask]:
+    """All open asks, oldest first; of one session or of all."""
+    if session is None:
+        rows = view.q(f"SELECT {_COLUMNS} FROM asks WHERE status='open' ORDER BY seq")
+    else:
+        rows = view.q(f"SELECT {_COLUMNS} FROM asks WHERE status='open' AND session=? ORDER BY seq", session)
+    return [_ask(row) for row in rows]
+
+
+def _ask(row: tuple[Any, ...]) -> Ask:
+    *rest, about, value, by = row
+    return Ask(*(*rest, loads(about), None if value is None else loads(value), by))

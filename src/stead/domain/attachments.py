@@ -1,0 +1,61 @@
+"""Attachments: files that a person gives to a prompt. The content lies under `attachments/<id>.att`, never in an event."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from stead.core.errors import SteadError
+from stead.core.parts import FilePart
+from stead.store.safefile import private_folder, write_private
+
+MAX_BYTES = 32 << 20
+
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+)
+
+
+def add(folder: Path, attachment: str, name: str, content: bytes) -> FilePart:
+    """Store `content` durably under a fresh id and give the part that refers to it. The name is display text only.
+
+    Raises `usage` above 32 MiB. Write it before the prompt's job: the part must not commit before its file exists.
+    """
+    if len(content) > MAX_BYTES:
+        raise SteadError("usage", f"{name} has {len(content):,} bytes; a file of a prompt may have {MAX_BYTES:,}.")
+    private_folder(folder)
+    write_private(_path(folder, attachment), content)
+    kind, mime = sniff(content)
+    return {"type": "file", "id": attachment, "name": name, "mime": mime, "kind": kind, "size": len(content)}
+
+
+def load(folder: Path, attachment: str) -> bytes:
+    """The content of an attachment. Raises `not_found`, without touching the disk for what cannot be an id."""
+    if not attachment.isalnum() or not attachment.isascii() or len(attachment) > 64:
+        raise SteadError("not_found", "There is no such attachment.")
+    try:
+        return _path(folder, attachment).read_bytes()
+    except FileNotFoundError:
+        raise SteadError("not_found", "There is no such attachment.") from None
+
+
+def sniff(content: bytes) -> tuple[Literal["image", "text", "other"], str]:
+    """What bytes are, from the bytes alone: (kind, mime)."""
+    for magic, mime in _MAGIC:
+        if content.startswith(magic):
+            return ("image" if mime.startswith("image/") else "other"), mime
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image", "image/webp"
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return "other", "application/octet-stream"
+    return ("other", "application/octet-stream") if b"\0" in content else ("text", "text/plain")
+
+
+def _path(folder: Path, attachment: str) -> Path:
+    return folder / f"{attachment}.att"

@@ -1,0 +1,300 @@
+"""Runs: one prompt's life. A run begins with its user message, owns one assistant message, and ends exactly once (I6).
+
+A session has at most one run that has not ended. `owner` is the process lock of the process that works on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stead.core.errors import SteadError
+from stead.core.events import Event, Fact, event
+from stead.domain import sessions
+from stead.store.database import Reads
+from stead.store.feature import Feature
+from stead.store.log import Tx
+
+Outcome = Literal["done", "error", "denied", "waiting", "limit", "interrupted", "aborted"]
+Status = Literal["running", "waiting", "ended"]
+
+
+@event("run.started")
+class RunStarted(Fact):
+    run: str
+    prompt: int
+    message: int
+    agent: str
+    model: str
+    owner: str
+    project: str
+    max_steps: int
+    key: str | None = None
+
+
+@event("run.waiting")
+class RunWaiting(Fact):
+    """The run waits for a person; its process may end here."""
+
+    run: str
+    ask: str
+
+
+@event("run.resumed")
+class RunResumed(Fact):
+    run: str
+    owner: str
+
+
+@event("run.abort_requested")
+class AbortRequested(Fact):
+    """Somebody wants the run to end; the process that owns it will see to it."""
+
+    run: str
+    by: str
+
+
+@event("run.ended")
+class RunEnded(Fact):
+    """`error` is `{code, message}` where there is one to show."""
+
+    run: str
+    outcome: Outcome
+    steps: int
+    error: dict[str, Any] | None = None
+
+
+FEATURE = Feature(
+    "runs",
+    tables={
+        "runs": "id TEXT PRIMARY KEY, session TEXT NOT NULL, seq BIGINT NOT NULL, prompt INTEGER NOT NULL, message INTEGER NOT NULL,"
+        " agent TEXT NOT NULL, model TEXT NOT NULL, owner TEXT NOT NULL, project TEXT NOT NULL, max_steps INTEGER NOT NULL, key TEXT,"
+        " status TEXT NOT NULL, abort INTEGER NOT NULL DEFAULT 0, outcome TEXT, code TEXT, error TEXT, steps INTEGER, started BIGINT NOT NULL, ended BIGINT"
+    },
+    indexes={"runs_session": "runs(session, seq)", "runs_open": "runs(status)"},
+)
+
+
+@FEATURE.projects(RunStarted)
+def _started(tx: Tx, e: Event[RunStarted]) -> None:
+    d = e.data
+    tx.q(
+        "INSERT INTO runs(id, session, seq, prompt, message, agent, model, owner, project, max_steps, key, status, started)"
+        " VALUES(?,?,?,?,?,?,?,?,?,?,?,'running',?)",
+        *(d.run, e.stream, e.seq, d.prompt, d.message, d.agent, d.model, d.owner, d.project, d.max_steps, d.key, e.ts),
+    )
+
+
+@FEATURE.projects(RunWaiting)
+def _waiting(tx: Tx, e: Event[RunWaiting]) -> None:
+    tx.q("UPDATE runs SET status='waiting' WHERE id=?", e.data.run)
+
+
+@FEATURE.projects(RunResumed)
+def _resumed(tx: Tx, e: Event[RunResumed]) -> None:
+    tx.q("UPDATE runs SET status='running', owner=? WHERE id=?", e.data.owner, e.data.run)
+
+
+@FEATURE.projects(AbortRequested)
+def _abort_requested(tx: Tx, e: Event[AbortRequested]) -> None:
+    tx.q("UPDATE runs SET abort=1 WHERE id=?", e.data.run)
+
+
+@FEATURE.projects(RunEnded)
+def _ended(tx: Tx, e: Event[RunEnded]) -> None:
+    error = e.data.error or {}
+    tx.q(
+        "UPDATE runs SET status='ended', outcome=?, code=?, error=?, steps=?, ended=? WHERE id=?",
+        *(e.data.outcome, error.get("code"), error.get("message"), e.data.steps, e.ts, e.data.run),
+    )
+
+
+@FEATURE.projects(sessions.SessionDeleted)
+def _deleted(tx: Tx, e: Event[sessions.SessionDeleted]) -> None:
+    tx.q("DELETE FROM runs WHERE session=?", e.data.session)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run's record. Times are ms in UTC; `error` is what was shown, `code` its stable code."""
+
+    id: str
+    session: str
+    seq: int
+    prompt: int
+    message: int
+    agent: str
+    model: str
+    owner: str
+    project: str
+    max_steps: int
+    key: str | None
+    status: Status
+    outcome: Outcome | None
+    code: str | None
+    error: str | None
+    steps: int | None
+    started: int
+    ended: int | None
+
+
+_COLUMNS = "id, session, seq, prompt, message, agent, model, owner, project, max_steps, key, status, outcome, code, error, steps, started, ended"
+
+
+def start(
+    tx: Tx,
+    run: str,
+    session: str,
+    parts: Sequence[Any],
+    *,
+    agent: str,
+    model: str,
+    owner: str,
+    project: str,
+    max_steps: int,
+    author: str | None = None,
+    key: str | None = None,
+) -> Run:
+    """Store a prompt and begin its run, in one job: the user message with its parts, the empty assistant message, `run.started`.
+
+    The same `key` again in the same session gives the run it gave before and stores nothing. Raises `conflict` while another
+    run of the session has not ended.
+    """
+    if key is not None and (row := tx.one(f"SELECT {_COLUMNS} FROM runs WHERE session=? AND key=?", session, key)):
+        return Run(*row)
+    if (open_run := active(tx, session)) is not None:
+        hint = f"`stead sessions stop {session}` ends it."
+        raise SteadError("conflict", f"Session {session} has a run that has not ended ({open_run.status}).", hint=hint)
+    prompt = sessions.add_message(tx, session, "user", run=run, author=author)
+    for n, part in enumerate(parts):
+        sessions.add_part(tx, session, prompt, n, part, run=run)
+    message = sessions.add_message(tx, session, "assistant", run=run, model=model)
+    fact = RunStarted(
+        run=run,
+        prompt=prompt,
+        message=message,
+        agent=agent,
+        model=model,
+        owner=owner,
+        project=project,
+        max_steps=max_steps,
+        key=key,
+    )
+    tx.append(session, fact, run=run)
+    return get(tx, run)
+
+
+def end(tx: Tx, run: str, outcome: Outcome, *, steps: int, error: dict[str, Any] | None = None) -> bool:
+    """End a run. True if this call ended it, False if it had ended before: whoever is first decides (I6)."""
+    found = get(tx, run)
+    if found.status == "ended":
+        return False
+    tx.append(found.session, RunEnded(run=run, outcome=outcome, steps=steps, error=error), run=run)
+    return True
+
+
+def request_abort(tx: Tx, run: str, *, by: str) -> bool:
+    """Ask for a run to end. False when it had ended before."""
+    found = get(tx, run)
+    if found.status == "ended":
+        return False
+    tx.append(found.session, AbortRequested(run=run, by=by), run=run)
+    return True
+
+
+def abort_requested(view: Reads, run: str) -> bool:
+    """Whether somebody asked for this run to end."""
+    row = view.one("SELECT abort FROM runs WHERE id=?", run)
+    return bool(row and row[0])
+
+
+def get(view: Reads, run: str) -> Run:
+    """The run with this id. Raises `not_found`."""
+    row = view.one(f"SELECT {_COLUMNS} FROM runs WHERE id=?", run)
+    if row is None:
+        raise SteadError("not_found", f"There is no run {run!r}.")
+    return Run(*row)
+
+
+def active(view: Reads, session: str) -> Run | None:
+    """The session's run that has not ended, if there is one."""
+    row = view.one(f"SELECT {_COLUMNS} FROM runs WHERE session=? AND status<>'ended' ORDER BY seq DESC LIMIT 1", session)
+    return Run(*row) if row else None
+
+
+def last(view: Reads, session: str) -> Run | None:
+    """The session's newest run."""
+    row = view.one(f"SELECT {_COLUMNS} FROM runs WHERE session=? ORDER BY seq DESC LIMIT 1", session)
+    return Run(*row) if row else None
+
+
+def session_status(run: Run | None) -> str:
+    """A session's status from its newest run: idle, running, waiting, aborted or error."""
+    if run is None:
+        return "idle"
+    if run.status != "ended":
+        return run.status
+    return run.outcome if run.outcome in ("aborted", "error") else "idle"
+
+
+# --- restart ------------------------------------------------------------------------------------------------------------------
+
+INTERRUPTED = "This turn was interrupted: the program ended before it was finished."
+
+
+def recover(tx: Tx, dead: Sequence[str]) -> list[str]:
+    """Close what dead processes left running: every open call gets its one result, the run ends as `interrupted`.
+
+    Idempotent: what is closed is not found again. Gives the ids of the runs it closed.
+    """
+    closed = []
+    for owner in dead:
+        for row in tx.q(f"SELECT {_COLUMNS} FROM runs WHERE owner=? AND status='running'", owner):
+            run = Run(*row)
+            close_calls(tx, run, tx.now)
+            notice = {"type": "notice", "code": "run_interrupted", "text": INTERRUPTED}
+            sessions.add_part(tx, run.session, run.message, sessions.next_part(tx, run.session, run.message), notice, run=run.id)
+            error = {"code": "run_interrupted", "message": INTERRUPTED}
+            end(tx, run.id, "interrupted", steps=count_steps(tx, run), error=error)
+            closed.append(run.id)
+    return closed
+
+
+def close_calls(tx: Tx, run: Run, now: int, *, why: str = "The program ended") -> None:
+    """Give every call of the run that has no result one that says what is known and `why` no more is."""
+    rows = tx.q(
+        "SELECT p.n, p.started, s.ts FROM parts p LEFT JOIN events s ON s.seq=p.started"
+        " WHERE p.session=? AND p.message=? AND p.ended IS NULL",
+        *(run.session, run.message),
+    )
+    open_parts = {n: ts for n, _, ts in rows}
+    for n, part in sessions.message(tx, run.session, run.message).parts:
+        if n in open_parts and isinstance(part, dict) and part.get("type") == "tool":
+            result = unknown_result(None if open_parts[n] is None else max(now - open_parts[n], 0), why=why)
+            tx.append(run.session, sessions.ToolEnded(message=run.message, n=n, call=part["call"], result=result), run=run.id)
+
+
+def unknown_result(ran_ms: int | None, *, why: str = "The program ended", output: str = "") -> dict[str, Any]:
+    """The honest result of a call that nobody saw the end of. `ran_ms` is None when it had not been started."""
+    if ran_ms is None:
+        return {
+            "status": "error",
+            "error": f"Not started: {why[0].lower()}{why[1:]} before this call was run. Nothing was executed.",
+        }
+    error = (
+        f"{why} after this call had run for {ran_ms / 1000:.1f} s. Its outcome is unknown: it may have had side effects,"
+        " in whole or in part. Check before doing it again."
+    )
+    result: dict[str, Any] = {"status": "error", "error": error, "duration_ms": ran_ms, "cut": True}
+    if output:
+        result["output"] = output
+    return result
+
+
+def count_steps(view: Reads, run: Run) -> int:
+    """The model calls of a run that answered."""
+    row = view.one(
+        "SELECT count(*) FROM events WHERE stream=? AND seq>? AND run=? AND kind='step.ended'", run.session, run.seq, run.id
+    )
+    return int(row[0]) if row else 0

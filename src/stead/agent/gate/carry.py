@@ -139,9 +139,10 @@ def _sed_is_safe(args: list[str]) -> bool:
 
 
 def _code(name: str, options: tuple[str, ...], args: list[str], found: Cargo) -> None:
-    before = ""
+    before, plain = "", 0
     for at, word in enumerate(args):
-        if is_option(word, options) or _clustered(word, options):
+        named = word.startswith(("-", "+")) or plain == 0 or name in ("docker", "podman", "kubectl")  # subcommands stand first
+        if named and (is_option(word, options) or _clustered(word, options)):
             found.why = f"{name} {word.partition('=')[0]} runs code or another command"
             found.scripts += [word.partition("=")[2], *args[at + 1 : at + 2]]
             found.scripts += re.findall(r"""["'`]([^"'`]+)["'`]""", " ".join(args[at:]))
@@ -149,6 +150,7 @@ def _code(name: str, options: tuple[str, ...], args: list[str], found: Cargo) ->
             break
         if re.match(_INTERPRETERS, name) and not word.startswith("-") and (not before.startswith("-") or before == "-m"):
             break  # the program's own arguments begin
+        plain += not word.startswith("-") and not before.startswith("-")
         before = word
     if not options:
         found.why = f"{name} runs code"

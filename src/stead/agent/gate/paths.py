@@ -118,6 +118,8 @@ def fits_glob(pattern: str, word: str, where: Places, base: str) -> bool:
     for start in dict.fromkeys((_clean(head or "/"), _real(head or "/"))):
         shell = glob.shell_tokens(glob.escaped(start.rstrip("/")).replace("[", "\\[") + tail)
         for root, rest in _anchors(pattern, where, True):
+            if not rest and not os.path.lexists(root):
+                continue  # the rule names one file and there is none: the shell will not find it
             for tokens in _readings(rest, False):
                 lead: list[glob.Token] = [glob.Lit(glob.nfc(root).rstrip("/") + "/")] if tokens else [glob.Lit(glob.nfc(root))]
                 if glob.meet(shell, lead + tokens):

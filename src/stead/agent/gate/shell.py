@@ -258,11 +258,13 @@ def _redirect(node: Node, script: Script, known: dict[str, str]) -> None:
 
 def _rough(command: str, script: Script, known: dict[str, str]) -> None:
     """Cut a text that the grammar cannot read at everything that may begin a command: only deny rules look at the pieces."""
+    command = re.sub(r"\{([^{}\s]*,[^{}\s]*)\}", lambda found: found[1].replace(",", " "), command)
     for piece in re.split(r"[;&|\n\r(){}`<>]+|\$\(|\b(?:then|do|else|if|while|until)\b", command):
         words = [word for item in piece.split() for word, _ in _texts(item, known)]
         if words and len(script.parts) <= _MOST_PARTS:
             ahead = next((n for n, word in enumerate(words) if not re.match(r"[A-Za-z_]\w*=", word)), len(words))
-            script.parts.append(Part(words, ahead, [False] * len(words), carried=True))
+            globs = [False] * len(words)
+            script.parts.append(Part(words, ahead, globs, carried=True, cargo=cargo(words[ahead:], globs[ahead:])))
 
 
 def _listens(part: Part) -> bool:

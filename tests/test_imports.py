@@ -1,0 +1,77 @@
+"""What a command loads, and what nothing may load: start-up time and the one-SQLite rule stand or fall here."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT, imported_by
+
+HEAVY = {"pydantic", "httpx2", "fastapi", "starlette", "uvicorn", "genai_prices", "cryptography", "tree_sitter", "psycopg"}
+FOREIGN_SQLITE = {"sqlite3", "aiosqlite", "sqlalchemy", "pysqlite3"}
+COMMAND_LINE = {"typer", "click", "rich"}
+
+HAS_MAIN = importlib.util.find_spec("stead.__main__") is not None
+needs_main = pytest.mark.skipif(not HAS_MAIN, reason="the command line (stead.__main__) is not written yet")
+
+
+def roots(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
+
+
+def test_importing_stead_costs_nothing() -> None:
+    program = "import sys; before = set(sys.modules); import stead; print(*sorted(set(sys.modules) - before))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert loaded == ["stead"]
+
+
+@pytest.mark.parametrize(
+    "module", ["stead.core.events", "stead.core.text", "stead.core.clock", "stead.core.ids", "stead.core.errors"]
+)
+def test_the_words_need_the_standard_library_only(module: str) -> None:
+    program = f"import sys; import {module}; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not roots(set(loaded)) & (HEAVY | COMMAND_LINE | FOREIGN_SQLITE | {"apsw", "orjson"})
+
+
+@needs_main
+def test_version_is_answered_before_the_command_line_library_is_loaded() -> None:
+    code, modules = imported_by(["--version"])
+    assert code == 0
+    assert not roots(modules) & (COMMAND_LINE | HEAVY | FOREIGN_SQLITE | {"apsw", "orjson", "asyncio", "dataclasses"})
+    assert {name for name in modules if name.startswith("stead")} <= {"stead", "stead.__main__"}
+
+
+@needs_main
+@pytest.mark.parametrize("arguments", [["sessions", "list"], ["sessions", "list", "--json"], ["sessions", "show", "nosuchsession"]])
+def test_a_reading_command_loads_no_heavy_module(arguments: list[str], data_dir: Path, tmp_path: Path) -> None:
+    _, modules = imported_by(arguments, cwd=tmp_path)
+    assert not roots(modules) & (HEAVY | FOREIGN_SQLITE)
+    assert not {name for name in modules if name.startswith("stead.agent")}
+
+
+def test_no_module_of_ours_and_no_test_loads_another_sqlite_library() -> None:
+    """Two SQLite libraries on one file in one process break each other's locks; a test may use another in a process of its own."""
+    found = []
+    for folder in ("src", "tests", "bench"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names: list[str] = []
+                if isinstance(node, ast.Import):
+                    names = [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom) and node.module:
+                    names = [node.module]
+                if roots(set(names)) & FOREIGN_SQLITE:
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}" if hasattr(node, "lineno") else str(path))
+    assert found == []
+
+
+def test_the_environment_of_tests_is_a_temporary_one() -> None:
+    assert "ANTHROPIC_API_KEY" not in os.environ
+    assert Path(os.environ["STEAD_DATA"]) != Path.home() / ".local/share/stead"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ def test_a_kind_is_declared_once_and_decoded_by_name() -> None:
     assert fact == LampLit(room="hall", watts=40)
     assert (LampLit.kind, LampLit.v, LampLit.fields) == ("lamp.lit", 1, ("room", "watts"))
     assert Event(seq=3, stream="s", ts=1, actor="a", run=None, op=None, data=fact).kind == "lamp.lit"
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         fact.room = "attic"  # type: ignore[attr-defined]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from stead.core.errors import SteadError
 from stead.domain import changes, hunks, todos
 from stead.domain.changes import FileState
+from stead.domain.projects.folders import decode_path, encode_path
 from stead.domain.runs import Run
 from stead.store import safefile
 from stead.store.store import Store
@@ -47,7 +48,7 @@ class CallContext:
         after_state: FileState = {"kind": "absent"}
         if new is not None:
             after_state = {"kind": "file", "size": new.size, "blob": new.hash, "mode": mode or before_state.get("mode", 0o644)}
-        name, encoded = changes.encode_path(_stored(self.root, target))
+        name, encoded = encode_path(_stored(self.root, target))
         fact = changes.ChangeCaptured(
             call=self.call,
             message=self.run.message,
@@ -56,7 +57,7 @@ class CallContext:
             after=after_state,
             in_place=content is not None and safefile.in_place(target),
             encoded=encoded,
-            folders=tuple(changes.encode_path(_stored(self.root, folder))[0] for folder in _missing(target.parent)),
+            folders=tuple(encode_path(_stored(self.root, folder))[0] for folder in _missing(target.parent)),
         )
 
         def capture(tx: Any) -> int:
@@ -111,7 +112,7 @@ def settle(store: Store, root: Callable[[str], Path | None]) -> None:
         folder = root(change.session)
         if folder is None:
             continue
-        fact = _settled(store, change, folder / changes.decode_path(change.path, change.encoded))
+        fact = _settled(store, change, folder / decode_path(change.path, change.encoded))
         store.write(lambda tx, change=change, fact=fact: tx.append(change.session, fact, run=change.run))  # type: ignore[misc]
 
 

@@ -1,4 +1,4 @@
-"""Events: what is in the log. A kind is a frozen dataclass declared once with `@event`; its fields are the stored JSON.
+"""Events: what is in the log. A kind is a small class declared once with `@event`; its annotated fields are the stored JSON.
 
 Kinds are `noun.past`. A new field needs a default; anything else is a new version with a `lift` from the old one, kept for ever.
 """
@@ -6,21 +6,54 @@ Kinds are `noun.past`. A new field needs a default; anything else is a new versi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, cast, dataclass_transform
 
 
 class Fact:
-    """The base of every event's data."""
+    """The base of every event's data: keyword arguments become its fields, which never change.
+
+    It behaves like a frozen dataclass and is none, because making dozens of those costs a reading command more than its query.
+    """
 
     kind: ClassVar[str]
     v: ClassVar[int]
     fields: ClassVar[tuple[str, ...]]
+    defaults: ClassVar[dict[str, Any]]
+
+    def __init__(self, **values: Any) -> None:
+        own = self.__dict__
+        for name in self.fields:
+            if name in values:
+                own[name] = values.pop(name)
+            elif name in self.defaults:
+                own[name] = self.defaults[name]
+            else:
+                raise TypeError(f"{self.kind} needs {name!r}")
+        if values:
+            raise TypeError(f"{self.kind} has no field {next(iter(values))!r}")
+
+    def to_data(self) -> dict[str, Any]:
+        """The fields in their order, as they are stored."""
+        return self.__dict__
 
     def blobs(self) -> Iterator[str]:
         """The hashes of the blobs this event refers to; the log refuses the event when one of them is missing (I4)."""
-        for name in self.fields:
-            yield from blob_hashes(getattr(self, name))
+        return blob_hashes(list(self.__dict__.values()))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{self.kind} is a fact: {name!r} cannot be changed")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{self.kind} is a fact: {name!r} cannot be removed")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.__dict__ == self.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
 
 
 F = TypeVar("F", bound=Fact)
@@ -53,8 +86,9 @@ def event(kind: str, *, v: int = 1) -> Callable[[C], C]:
     """Declare the class below as the data of events of `kind` in version `v`."""
 
     def declare(cls: C) -> C:
-        made: Any = dataclass(frozen=True, kw_only=True, slots=True)(cls)
-        made.kind, made.v, made.fields = kind, v, tuple(f.name for f in fields(made))
+        made: Any = cls
+        made.kind, made.v, made.fields = kind, v, tuple(cls.__annotations__)
+        made.defaults = {name: cls.__dict__[name] for name in made.fields if name in cls.__dict__}
         assert kind not in KINDS or KINDS[kind].__qualname__ == made.__qualname__, f"two declarations of {kind}"
         KINDS[kind] = made
         return cast(C, made)

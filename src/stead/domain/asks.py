@@ -45,8 +45,11 @@ class AskClosed(Fact):
 FEATURE = Feature(
     "asks",
     tables={
-        "asks": "id TEXT PRIMARY KEY, session TEXT NOT NULL, run TEXT NOT NULL, seq BIGINT NOT NULL, kind TEXT NOT NULL,"
-        " message INTEGER NOT NULL, n INTEGER NOT NULL, status TEXT NOT NULL, about {blob} NOT NULL, answer {blob}, answered_by TEXT"
+        "asks": """
+            id TEXT PRIMARY KEY, session TEXT NOT NULL, run TEXT NOT NULL, seq BIGINT NOT NULL,
+            kind TEXT NOT NULL, message INTEGER NOT NULL, n INTEGER NOT NULL, status TEXT NOT NULL,
+            about {blob} NOT NULL, answer {blob}, answered_by TEXT
+        """,
     },
     indexes={"asks_open": "asks(status, session)"},
 )

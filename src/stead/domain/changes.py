@@ -32,8 +32,8 @@ ABSENT: FileState = {"kind": "absent"}
 
 @event("change.captured")
 class ChangeCaptured(Fact):
-    """`in_place`: the file keeps its inode, so a crash may leave it torn; restart then finishes the write from the `after` blob. `folders`:
-    the folders that were made for it, outermost first."""
+    """`in_place`: the file keeps its inode, so a crash may leave it torn; restart then finishes the write from the `after` blob.
+    `folders`: the folders that were made for it, outermost first."""
 
     call: str
     message: int
@@ -63,9 +63,13 @@ class ChangeFailed(Fact):
 FEATURE = Feature(
     "changes",
     tables={
-        "changes": "seq {key}, session TEXT NOT NULL, run TEXT, message INTEGER NOT NULL, call TEXT NOT NULL, path TEXT NOT NULL,"
-        " state TEXT NOT NULL, before_kind TEXT NOT NULL, before_blob TEXT, before_mode INTEGER, after_kind TEXT NOT NULL,"
-        " after_blob TEXT, after_mode INTEGER, in_place INTEGER NOT NULL, encoded INTEGER NOT NULL, additions INTEGER NOT NULL, deletions INTEGER NOT NULL"
+        "changes": """
+            seq {key}, session TEXT NOT NULL, run TEXT, message INTEGER NOT NULL, call TEXT NOT NULL,
+            path TEXT NOT NULL, state TEXT NOT NULL, before_kind TEXT NOT NULL, before_blob TEXT,
+            before_mode INTEGER, after_kind TEXT NOT NULL, after_blob TEXT, after_mode INTEGER,
+            in_place INTEGER NOT NULL, encoded INTEGER NOT NULL, additions INTEGER NOT NULL,
+            deletions INTEGER NOT NULL
+        """,
     },
     indexes={"changes_session": "changes(session, seq)", "changes_open": "changes(state)"},
 )
@@ -75,8 +79,8 @@ FEATURE = Feature(
 def _captured(tx: Tx, e: Event[ChangeCaptured]) -> None:
     d, before, after = e.data, e.data.before, e.data.after
     tx.q(
-        "INSERT INTO changes(seq, session, run, message, call, path, state, before_kind, before_blob, before_mode, after_kind, after_blob,"
-        " after_mode, in_place, encoded, additions, deletions) VALUES(?,?,?,?,?,?,'captured',?,?,?,?,?,?,?,?,0,0)",
+        "INSERT INTO changes(seq, session, run, message, call, path, state, before_kind, before_blob, before_mode, after_kind,"
+        " after_blob, after_mode, in_place, encoded, additions, deletions) VALUES(?,?,?,?,?,?,'captured',?,?,?,?,?,?,?,?,0,0)",
         *(e.seq, e.stream, e.run, d.message, d.call, d.path, before["kind"], before.get("blob"), before.get("mode")),
         *(after["kind"], after.get("blob"), after.get("mode"), int(d.in_place), int(d.encoded)),
     )
@@ -163,7 +167,8 @@ class Net:
 
 
 def net(changes: Sequence[Change]) -> list[Net]:
-    """The net effect of changes path by path, in the order of each path's first change; paths that ended as they began are left out."""
+    """The net effect of changes path by path, in the order of each path's first change; paths that ended as they began are
+    left out."""
     firsts: dict[str, Change] = {}
     lasts: dict[str, Change] = {}
     for change in changes:
@@ -205,24 +210,3 @@ def change_json(one: Net, load: Callable[[str], bytes]) -> dict[str, Any]:
         shown["deletions"] += sum(line.startswith("-") for line in hunk["lines"])
     return {**shown, "hunks": found}
 
-
-# --- names that are not UTF-8 -------------------------------------------------------------------------------------------------
-
-
-def encode_path(path: str) -> tuple[str, bool]:
-    """A path as it is stored, and whether it is percent-encoded because its name is not UTF-8 (or holds what text cannot)."""
-    from urllib.parse import quote
-
-    raw = path.encode("utf-8", "surrogateescape")
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return quote(raw, safe="/"), True
-    return path, False
-
-
-def decode_path(path: str, encoded: bool) -> str:
-    """The path for the file system."""
-    from urllib.parse import unquote_to_bytes
-
-    return unquote_to_bytes(path).decode("utf-8", "surrogateescape") if encoded else path

@@ -68,9 +68,13 @@ class RunEnded(Fact):
 FEATURE = Feature(
     "runs",
     tables={
-        "runs": "id TEXT PRIMARY KEY, session TEXT NOT NULL, seq BIGINT NOT NULL, prompt INTEGER NOT NULL, message INTEGER NOT NULL,"
-        " agent TEXT NOT NULL, model TEXT NOT NULL, owner TEXT NOT NULL, project TEXT NOT NULL, max_steps INTEGER NOT NULL, key TEXT,"
-        " status TEXT NOT NULL, abort INTEGER NOT NULL DEFAULT 0, outcome TEXT, code TEXT, error TEXT, steps INTEGER, started BIGINT NOT NULL, ended BIGINT"
+        "runs": """
+            id TEXT PRIMARY KEY, session TEXT NOT NULL, seq BIGINT NOT NULL, prompt INTEGER NOT NULL,
+            message INTEGER NOT NULL, agent TEXT NOT NULL, model TEXT NOT NULL, owner TEXT NOT NULL,
+            project TEXT NOT NULL, max_steps INTEGER NOT NULL, key TEXT, status TEXT NOT NULL,
+            abort INTEGER NOT NULL DEFAULT 0, outcome TEXT, code TEXT, error TEXT, steps INTEGER,
+            started BIGINT NOT NULL, ended BIGINT
+        """,
     },
     indexes={"runs_session": "runs(session, seq)", "runs_open": "runs(status)"},
 )
@@ -139,7 +143,10 @@ class Run:
     ended: int | None
 
 
-_COLUMNS = "id, session, seq, prompt, message, agent, model, owner, project, max_steps, key, status, outcome, code, error, steps, started, ended"
+_COLUMNS = (
+    "id, session, seq, prompt, message, agent, model, owner, project, max_steps, key, status, outcome, code, error, steps, started,"
+    " ended"
+)
 
 
 def start(

@@ -108,14 +108,21 @@ class StepRetracted(Fact):
 FEATURE = Feature(
     "sessions",
     tables={
-        "sessions": "id TEXT PRIMARY KEY, project TEXT NOT NULL, title TEXT NOT NULL, agent TEXT NOT NULL, model TEXT, max_steps INTEGER,"
-        " parent TEXT, parent_call TEXT, hidden INTEGER NOT NULL, pinned INTEGER NOT NULL, archived INTEGER NOT NULL,"
-        " trashed INTEGER NOT NULL, created BIGINT NOT NULL, updated BIGINT NOT NULL, seq BIGINT NOT NULL, messages INTEGER NOT NULL,"
-        " cost_nano BIGINT NOT NULL, unpriced INTEGER NOT NULL",
-        "messages": "session TEXT NOT NULL, n INTEGER NOT NULL, role TEXT NOT NULL, author TEXT, model TEXT, run TEXT, created BIGINT NOT NULL,"
-        " stop_sequence TEXT, PRIMARY KEY(session, n)",
-        "parts": "session TEXT NOT NULL, message INTEGER NOT NULL, n INTEGER NOT NULL, seq BIGINT NOT NULL, started BIGINT, ended BIGINT,"
-        " PRIMARY KEY(session, message, n)",
+        "sessions": """
+            id TEXT PRIMARY KEY, project TEXT NOT NULL, title TEXT NOT NULL, agent TEXT NOT NULL, model TEXT,
+            max_steps INTEGER, parent TEXT, parent_call TEXT, hidden INTEGER NOT NULL, pinned INTEGER NOT NULL,
+            archived INTEGER NOT NULL, trashed INTEGER NOT NULL, created BIGINT NOT NULL,
+            updated BIGINT NOT NULL, seq BIGINT NOT NULL, messages INTEGER NOT NULL, cost_nano BIGINT NOT NULL,
+            unpriced INTEGER NOT NULL
+        """,
+        "messages": """
+            session TEXT NOT NULL, n INTEGER NOT NULL, role TEXT NOT NULL, author TEXT, model TEXT, run TEXT,
+            created BIGINT NOT NULL, stop_sequence TEXT, PRIMARY KEY(session, n)
+        """,
+        "parts": """
+            session TEXT NOT NULL, message INTEGER NOT NULL, n INTEGER NOT NULL, seq BIGINT NOT NULL,
+            started BIGINT, ended BIGINT, PRIMARY KEY(session, message, n)
+        """,
     },
     indexes={"sessions_listed": "sessions(project, updated)", "sessions_updated": "sessions(updated)"},
 )
@@ -328,7 +335,8 @@ def latest(view: Reads, project: str) -> Session | None:
 def page(
     view: Reads, *, project: str | None = None, limit: int = 50, before: tuple[int, int] | None = None, trashed: bool = False
 ) -> list[Session]:
-    """A page of sessions, last updated first; `before` is the (updated, seq) of the last one seen. Children and hidden ones are left out."""
+    """A page of sessions, last updated first; `before` is the (updated, seq) of the last one seen. Children and hidden ones are
+    left out."""
     where, args = "hidden=0 AND parent IS NULL AND trashed=?", [int(trashed)]
     if project is not None:
         where, args = where + " AND project=?", [*args, project]  # type: ignore[list-item]

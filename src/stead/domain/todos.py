@@ -26,7 +26,10 @@ class TodosReplaced(Fact):
 FEATURE = Feature(
     "todos",
     tables={
-        "todos": "session TEXT NOT NULL, n INTEGER NOT NULL, id TEXT NOT NULL, text {blob} NOT NULL, status TEXT NOT NULL, PRIMARY KEY(session, n)"
+        "todos": """
+            session TEXT NOT NULL, n INTEGER NOT NULL, id TEXT NOT NULL, text {blob} NOT NULL,
+            status TEXT NOT NULL, PRIMARY KEY(session, n)
+        """,
     },
 )
 

@@ -33,9 +33,8 @@ class CallEnded(Fact):
 
 
 _CLASSES = ("input", "cache_read", "cache_write", "output", "reasoning")
-_COUNTS = "calls INTEGER NOT NULL, input BIGINT NOT NULL, cache_read BIGINT NOT NULL, cache_write BIGINT NOT NULL, output BIGINT NOT NULL,"
-_COUNTS += " reasoning BIGINT NOT NULL, cost_nano BIGINT NOT NULL, unpriced INTEGER NOT NULL"
 _SUMS = ("calls", *_CLASSES, "cost_nano", "unpriced")
+_COUNTS = ", ".join(f"{name} BIGINT NOT NULL" for name in _SUMS)
 _KEYS = ("day", "model", "project")
 
 FEATURE = Feature(

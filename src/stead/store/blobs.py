@@ -68,7 +68,8 @@ class Blobs:
         return Prepared(digest, len(content), codec, None)
 
     def get(self, digest: str) -> bytes:
-        """The content of a blob. Raises `not_found` when it is not stored and `store_damaged` when its bytes are not what they were."""
+        """The content of a blob. Raises `not_found` when it is not stored, `store_damaged` when its bytes are not what they
+        were."""
         row = self._find(digest)
         if row is None:
             raise SteadError("not_found", f"There is no blob {digest[:12]}.")

@@ -1,4 +1,4 @@
-"""Locks between processes. The operating system frees them when a process dies, so a lock that can be had means its owner is dead."""
+"""Locks between processes. The operating system frees them when a process dies: a lock that can be had has a dead owner."""
 
 from __future__ import annotations
 

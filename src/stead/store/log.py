@@ -55,7 +55,7 @@ class Tx:
         `conflict` is raised. Also raised: `not_found` for a deleted stream, `bad_value` for an oversized event, `internal`
         for a blob that is not stored.
         """
-        data = dumps(fact)
+        data = dumps(fact.to_data())
         if len(data) > MAX_EVENT_BYTES:
             raise SteadError(
                 "bad_value", f"An event of {len(data):,} bytes is over the limit of {MAX_EVENT_BYTES:,} ({fact.kind})."

@@ -89,6 +89,8 @@ def _variants(part: Part) -> Iterator[str]:
         yield " ".join(command)
     if command and "/" in command[0]:
         yield " ".join([command[0].rsplit("/", 1)[1], *command[1:]])
+    if "$" in part.text or "`" in part.text:  # a variable that is not set leaves nothing behind
+        yield " ".join(re.sub(r"\$\w+|\$\{[^}]*\}|\$\([^)]*\)|`[^`]*`", "", " ".join(command)).split())
 
 
 def _judge_redirect(rules: Sequence[Rule], tool: str, redirect: Redirect, where: paths.Places) -> PartDecision:
@@ -132,8 +134,11 @@ def _denied_path(rules: Sequence[Rule], part: Part, where: paths.Places, bases: 
 def _tried(denies: list[Rule], name: str, word: str, wild: bool, base: str, where: paths.Places) -> tuple[Rule, Action] | None:
     """Try one word as a path. A word with wildcards that could name a denied file asks: which files there are is not known."""
     if wild and any(char in word for char in "*?["):
-        hit = next((rule for rule in denies if paths.fits_glob(rule.pattern or "", word, where, base)), None)
-        return (hit, "ask") if hit else None
+        for rule in denies:
+            above = name in _DESTROYERS and rule.tool in EDITS
+            if paths.fits_glob(rule.pattern or "", word, where, base, above=above):
+                return rule, "ask"
+        return None
     faces = paths.locate(word, where, base).faces
     for rule in denies:
         if any(_hits(rule, face, where, name in _FOLDERS) for face in faces):

@@ -127,12 +127,12 @@ def shell_tokens(word: str) -> list[Token]:
 def meet(shell: list[Token], rule: list[Token]) -> bool:
     """Whether a name exists that both fit. `shell` obeys the shell's rule that a wildcard skips names that begin with a dot."""
     left, right = _chars(shell), _chars(rule)
-    todo, seen = [(0, 0)], {(0, 0)}
+    todo, seen = [(0, 0, True)], {(0, 0, True)}
     while todo:
-        i, j = todo.pop()
+        i, j, fresh = todo.pop()
         if i == len(left) and j == len(right):
             return True
-        for step in _steps(left, right, i, j):
+        for step in _steps(left, right, i, j, fresh):
             if step not in seen:
                 seen.add(step)
                 todo.append(step)
@@ -150,21 +150,23 @@ def _chars(tokens: list[Token]) -> list[tuple[bool, str]]:
     return out
 
 
-def _steps(left: list[tuple[bool, str]], right: list[tuple[bool, str]], i: int, j: int) -> list[tuple[int, int]]:
+def _steps(left: list[tuple[bool, str]], right: list[tuple[bool, str]], i: int, j: int, fresh: bool) -> list[tuple[int, int, bool]]:
+    """Where the walk may go on; `fresh`: what stands at `i` has not stood for any character yet."""
     a = left[i] if i < len(left) else None
     b = right[j] if j < len(right) else None
-    steps: list[tuple[int, int]] = []
+    steps: list[tuple[int, int, bool]] = []
     if a and a[0] and a[1] != "?":
-        steps.append((i + 1, j))
+        steps.append((i + 1, j, True))
     if b and b[0] and b[1] != "?":
-        steps.append((i, j + 1))
+        steps.append((i, j + 1, fresh))
     if not a or not b:
         return steps
     if not a[0] and not b[0]:
-        return [(i + 1, j + 1)] if a[1] == b[1] else []
-    hidden = a[0] and b == (False, ".") and i > 0 and left[i - 1] == (False, "/")
+        return [(i + 1, j + 1, True)] if a[1] == b[1] else []
+    hidden = a[0] and fresh and b == (False, ".") and i > 0 and left[i - 1] == (False, "/")
     if not hidden and _may_eat(a, b) and _may_eat(b, a):
-        steps.append((i if a[0] and a[1] != "?" else i + 1, j if b[0] and b[1] != "?" else j + 1))
+        stays = a[0] and a[1] != "?"
+        steps.append((i if stays else i + 1, j if b[0] and b[1] != "?" else j + 1, not stays))
     return steps
 
 

@@ -7,6 +7,7 @@ either face denies; an allow has to cover both, else a link inside the project w
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
@@ -109,20 +110,22 @@ def fits_path(pattern: str, face: str, where: Places, *, deny: bool = False, its
     return False
 
 
-def fits_glob(pattern: str, word: str, where: Places, base: str) -> bool:
-    """Whether a word with shell wildcards could name a file that a deny pattern covers."""
+def fits_glob(pattern: str, word: str, where: Places, base: str, *, above: bool = False) -> bool:
+    """Whether a word with shell wildcards could name a file that a deny pattern covers; `above`: or a folder that holds one."""
     full = word if word.startswith("/") else where.home[0] + word[1:] if word.startswith("~/") else base + "/" + word
-    cut = min(full.find(char) for char in "*?[" if char in full) if any(char in full for char in "*?[") else len(full)
-    head = full[:cut].rpartition("/")[0]
+    head = re.split(r"[*?\[]", full, maxsplit=1)[0].rpartition("/")[0]
     tail = full[len(head) :]
     for start in dict.fromkeys((_clean(head or "/"), _real(head or "/"))):
         shell = glob.shell_tokens(glob.escaped(start.rstrip("/")).replace("[", "\\[") + tail)
         for root, rest in _anchors(pattern, where, True):
-            if not rest and not os.path.lexists(root):
-                continue  # the rule names one file and there is none: the shell will not find it
+            fixed = glob.nfc(_clean(os.path.join(root, _split(rest)[0])))
+            if not os.path.lexists(fixed):
+                continue  # what the rule names is not there: the shell will not find it
+            if above and any(glob.fits(shell, folder, slash=True) for folder in (fixed, *map(str, Path(fixed).parents))):
+                return True
+            lead: list[glob.Token] = [glob.Lit(glob.nfc(root).rstrip("/"))]
             for tokens in _readings(rest, False):
-                lead: list[glob.Token] = [glob.Lit(glob.nfc(root).rstrip("/") + "/")] if tokens else [glob.Lit(glob.nfc(root))]
-                if glob.meet(shell, lead + tokens):
+                if glob.meet(shell, [*lead, glob.Lit("/"), *tokens] if tokens else lead):
                     return True
     return False
 

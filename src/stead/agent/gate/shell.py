@@ -206,6 +206,8 @@ def _collect(command: str, script: Script, known: dict[str, str], depth: int, *,
         return
     if not command.strip():
         return
+    # The grammar reads a line that begins with a backslash as part of the line before it; the shell does not.
+    command = re.sub(r"(\n[ \t]*)\\(?=\w)", r"\1", command)
     first = len(script.parts)
     bodies: list[str] = []
     script.cut = script.cut or len(command) > _LONGEST

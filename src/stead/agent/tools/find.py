@@ -261,7 +261,7 @@ def _line(record: dict[str, Any]) -> str:
         start = record["submatches"][0]["start"] if record["submatches"] else 0
         begin = len(cut(text, max(len(raw[:start].decode("utf-8", "replace")) - _LINE_CHARS // 3, 0)))
         end = begin + len(cut(text[begin:], _LINE_CHARS))
-        text = "…" * (begin > 0) + text[begin:end] + f" [… line of {len(text):,} characters cut]"
+        text = "…" * (begin > 0) + text[begin:end] + " [… long line cut]"
     return text.replace("\0", "␀")
 
 

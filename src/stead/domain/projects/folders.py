@@ -200,12 +200,16 @@ def _instruction(path: str, folder: str) -> Instruction | None:
     import hashlib
 
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe of that name must not hold us up
+        # Without waiting: a pipe of that name must not hold us up.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            about = os.fstat(fd)
+            if not S_ISREG(about.st_mode):
+                return None
+            with open(fd, "rb", closefd=False) as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        finally:
+            os.close(fd)
     except OSError:
         return None
-    with open(fd, "rb") as file:
-        about = os.fstat(fd)
-        if not S_ISREG(about.st_mode):
-            return None
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"path": os.path.relpath(path, folder), "size": about.st_size, "hash": digest}

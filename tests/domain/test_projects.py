@@ -7,6 +7,8 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stead.core.clock import ManualClock
 from stead.core.errors import SteadError
@@ -262,6 +264,15 @@ def test_encoding_a_path_goes_there_and_back(path: str) -> None:
     shown.encode()
     assert projects.decode_path(shown, encoded) == path
     assert encoded == ("\udc80" <= max(path) <= "\udcff")
+
+
+@settings(derandomize=True, max_examples=200, deadline=None)
+@given(st.binary(max_size=40), st.binary(max_size=40))
+def test_no_two_paths_are_encoded_alike(one: bytes, two: bytes) -> None:
+    one, two = (b"/" + raw.replace(b"\0", b"%") for raw in (one, two))
+    shown = [projects.encode_path(os.fsdecode(raw)) for raw in (one, two)]
+    assert [os.fsencode(projects.decode_path(*each)) for each in shown] == [one, two]
+    assert (shown[0] == shown[1]) == (one == two)
 
 
 @pytest.mark.parametrize("typed", ["", "nowhere", "/no/such/place", "a\0b", "\ud800", "x" * 5000, r"q:\nowhere"])

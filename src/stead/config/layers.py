@@ -98,8 +98,8 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         what = str(error) or "nested too deeply"
         at = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", what)
-        last = len(text.splitlines()) or 1
-        line, column = (int(at[1]), int(at[2])) if at and at[1] else (last, 1)
+        lines = text.splitlines() or [""]
+        line, column = (int(at[1]), int(at[2])) if at and at[1] else (len(lines), len(lines[-1]) + 1)
         raise _broken(path, line, column, what[: at.start()] if at else what) from None
 
 

@@ -187,6 +187,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _bound_to(owner: str, field: str, version: str) -> bytes:
+    assert ":" not in field, "the field's end would be anybody's guess"
     return f"{owner}:{field}:{version}".encode()
 
 

@@ -111,6 +111,13 @@ def answer(tx: Tx, ask: str, value: dict[str, Any], *, by: str) -> Ask:
     return get(tx, ask)
 
 
+def close(tx: Tx, ask: str, reason: str) -> None:
+    """Withdraw an open ask; nothing happens when it is not open any more."""
+    found = get(tx, ask)
+    if found.status == "open":
+        tx.append(found.session, AskClosed(ask=ask, reason=reason), run=found.run)
+
+
 def close_open(tx: Tx, session: str, run: str, reason: str) -> None:
     """Withdraw every open ask of a run."""
     for (ask,) in tx.q("SELECT id FROM asks WHERE session=? AND run=? AND status='open' ORDER BY seq", session, run):

@@ -47,9 +47,12 @@ class ChangeCaptured(Fact):
 
 @event("change.applied")
 class ChangeApplied(Fact):
+    """`mode`: the permission bits that the file has now; for a new one they were not known before."""
+
     captured: int
     additions: int
     deletions: int
+    mode: int | None = None
 
 
 @event("change.failed")
@@ -89,7 +92,10 @@ def _captured(tx: Tx, e: Event[ChangeCaptured]) -> None:
 @FEATURE.projects(ChangeApplied)
 def _applied(tx: Tx, e: Event[ChangeApplied]) -> None:
     d = e.data
-    tx.q("UPDATE changes SET state='applied', additions=?, deletions=? WHERE seq=?", d.additions, d.deletions, d.captured)
+    tx.q(
+        "UPDATE changes SET state='applied', additions=?, deletions=?, after_mode=coalesce(?, after_mode) WHERE seq=?",
+        *(d.additions, d.deletions, d.mode, d.captured),
+    )
 
 
 @FEATURE.projects(ChangeFailed)

@@ -150,16 +150,15 @@ def _wrong(key: Key, value: Any) -> str | None:
     if key.kind == "money":
         fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e12
         return None if fits else "a number of dollars, 0 or more"
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        return f"one of {', '.join(key.choices)}" if key.choices else "a text on one line"
+    text = value if isinstance(value, str) and value.strip() and value.isprintable() else ""
     if key.kind == "choice":
-        return None if value in key.choices else f"one of {', '.join(key.choices)}"
+        return None if text in key.choices else f"one of {', '.join(key.choices)}"
     if key.kind == "model":
-        provider, slash, model = value.partition("/")
-        return None if provider and slash and model else "provider/model"
+        provider, _, model = text.partition("/")
+        return None if provider and model else "a model reference, provider/model"
     if key.kind == "zone":
-        return None if _zone(value) else "a time zone such as Europe/Vienna or UTC"
-    return None
+        return None if text and _zone(text) else "a time zone such as Europe/Vienna or UTC"
+    return None if text else "a text on one line"
 
 
 def _zone(name: str) -> bool:
@@ -167,9 +166,7 @@ def _zone(name: str) -> bool:
 
     try:
         ZoneInfo(name)
-    except (OSError, ValueError):  # unknown names are KeyErrors in form of ZoneInfoNotFoundError, odd ones ValueErrors
-        return False
-    except KeyError:
+    except (KeyError, OSError, ValueError):  # unknown, a folder of zones, no name at all
         return False
     return True
 

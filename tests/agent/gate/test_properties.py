@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stead.agent.gate import Rule, broad, flag_for, generalise, judge, parse
+from stead.agent.gate import Rule, broad, flag_for, generalise, glob, judge, parse, shell
 from stead.agent.gate.rules import LAYERS, STRICT
 
 _PROJECT, _HOME = Path("/nowhere/p"), Path("/nowhere/h")
@@ -147,3 +149,29 @@ def test_a_path_pattern_never_leaves_its_folder(pattern: str, path: str) -> None
     rules = [Rule("edit", pattern, "allow", "flag")]
     outside = judge(rules, "edit", {"path": "../" + path.replace("..", "") + "/x"}, project=_PROJECT, home=_HOME)
     assert outside.action == "ask"
+
+
+@given(st.text(alphabet="a.*?/", max_size=7), st.text(alphabet="a.*?/", max_size=7), st.text(alphabet="a./", max_size=6))
+def test_two_patterns_that_fit_one_name_meet(shell: str, rule: str, name: str) -> None:
+    left, right = glob.shell_tokens("/" + shell), glob.path_tokens(rule)
+    hidden = any(part.startswith(".") for part in name.split("/"))
+    if not hidden and glob.fits(left, "/" + name, slash=True) and glob.fits([glob.Lit("/"), *right], "/" + name, slash=True):
+        assert glob.meet(left, [glob.Lit("/"), *right])
+
+
+@given(st.text(alphabet="ab*?\\ /", max_size=10), st.text(alphabet="ab /", max_size=8))
+def test_wildcards_agree_with_regular_expressions(pattern: str, text: str) -> None:
+    tokens = glob.text_tokens(pattern)
+    regex = "".join(re.escape(t) if type(t) is glob.Lit else "." if t == "?" else ".*" for t in tokens)
+    assert glob.fits(tokens, text, slash=False) == bool(re.fullmatch(regex, text, re.DOTALL))
+    tokens = glob.path_tokens(pattern)
+    wild = {"?": "[^/]", "*": "[^/]*", "**": ".*", "**/": "(.*/)?"}
+    regex = "".join(re.escape(t) if isinstance(t, glob.Lit) else wild[t] for t in tokens)
+    assert glob.fits(tokens, text, slash=True) == bool(re.fullmatch(regex, text, re.DOTALL))
+
+
+@given(_COMMANDS)
+def test_a_simple_command_is_one_that_the_standard_library_reads_the_same(command: str) -> None:
+    script = shell.read(command, {})
+    if script.simple and "\\" not in command and "#" not in command:
+        assert script.parts[0].words == shlex.split(command)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from stead.agent.gate import paths
-from stead.agent.gate.judge import Decision, PartDecision, reason, strictest
+from stead.agent.gate.decision import Decision, PartDecision, reason, strictest
 from stead.agent.gate.rules import EDITS, LAYERS, READS, STRICT, Action, Rule, decide, fits_command, whole_allow
 from stead.agent.gate.shell import Part, Redirect, Script, read
 
@@ -22,6 +22,9 @@ _FOLDERS = frozenset(_FOLDER_NAMES.split())
 """Their arguments may stand for everything below a folder."""
 _DESTROYERS = frozenset(["rm", "rmdir", "mv", "shred", "chmod", "chown", "chgrp", "unlink"])
 _SEARCHERS = frozenset(["grep", "egrep", "fgrep", "rg", "ag", "sed", "awk", "gawk", "jq"])
+
+_FIND_TESTS = frozenset(["-name", "-iname", "-path", "-ipath", "-wholename", "-regex", "-iregex"])
+"""What follows these is compared with names, not opened."""
 
 
 def judge_command(rules: Sequence[Rule], tool: str, command: object, where: paths.Places) -> Decision:
@@ -163,6 +166,8 @@ def _path_words(part: Part, name: str) -> Iterator[tuple[str, bool]]:
     assigned = [(word.partition("=")[2], False) for word in part.words[: part.assignments]]
     for at, (word, wild) in enumerate(chain(zip(command, globs, strict=True), assigned)):
         if at in (0, skip) or (name in _SCRIPT_NAMES and re.fullmatch(r"[\w:-]+", word)):
+            continue
+        if name == "find" and 0 < at < len(command) and command[at - 1] in _FIND_TESTS:
             continue
         if "://" in word and not word.startswith("file://"):
             continue

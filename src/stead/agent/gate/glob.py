@@ -127,49 +127,49 @@ def shell_tokens(word: str) -> list[Token]:
 def meet(shell: list[Token], rule: list[Token]) -> bool:
     """Whether a name exists that both fit. `shell` obeys the shell's rule that a wildcard skips names that begin with a dot."""
     left, right = _chars(shell), _chars(rule)
-    todo, seen = [(0, 0, True)], {(0, 0, True)}
+    todo, seen = [(0, 0, True)], {(0, 0, True)}  # the third: a name begins here
     while todo:
-        i, j, fresh = todo.pop()
+        i, j, edge = todo.pop()
         if i == len(left) and j == len(right):
             return True
-        for step in _steps(left, right, i, j, fresh):
-            if step not in seen:
-                seen.add(step)
-                todo.append(step)
+        for step in _steps(left[i] if i < len(left) else None, right[j] if j < len(right) else None, edge):
+            state = (i + step[0], j + step[1], step[2])
+            if state not in seen:
+                seen.add(state)
+                todo.append(state)
     return False
 
 
-def _chars(tokens: list[Token]) -> list[tuple[bool, str]]:
-    """One item for each character (False, c) or wildcard (True, kind)."""
-    out: list[tuple[bool, str]] = []
+_Item = tuple[bool, str]
+"""(False, character) or (True, wildcard)."""
+_STARS = frozenset({"*", "**", "**/"})
+
+
+def _chars(tokens: list[Token]) -> list[_Item]:
+    out: list[_Item] = []
     for token in tokens:
         if type(token) is Lit:
             out.extend((False, char) for char in token)
         else:
-            out.append((True, "**" if token == "**/" else token))
+            out.append((True, token))
     return out
 
 
-def _steps(left: list[tuple[bool, str]], right: list[tuple[bool, str]], i: int, j: int, fresh: bool) -> list[tuple[int, int, bool]]:
-    """Where the walk may go on; `fresh`: what stands at `i` has not stood for any character yet."""
-    a = left[i] if i < len(left) else None
-    b = right[j] if j < len(right) else None
+def _steps(a: _Item | None, b: _Item | None, edge: bool) -> list[tuple[int, int, bool]]:
+    """How far both sides may move: past a star that stands for no more, or by one character that both can stand for."""
     steps: list[tuple[int, int, bool]] = []
-    if a and a[0] and a[1] != "?":
-        steps.append((i + 1, j, True))
-    if b and b[0] and b[1] != "?":
-        steps.append((i, j + 1, fresh))
+    if a and a[0] and a[1] in _STARS:
+        steps.append((1, 0, edge))
+    if b and b[0] and b[1] in _STARS and (b[1] != "**/" or edge):
+        steps.append((0, 1, edge))
     if not a or not b:
         return steps
-    if not a[0] and not b[0]:
-        return [(i + 1, j + 1, True)] if a[1] == b[1] else []
-    hidden = a[0] and fresh and b == (False, ".") and i > 0 and left[i - 1] == (False, "/")
-    if not hidden and _may_eat(a, b) and _may_eat(b, a):
-        stays = a[0] and a[1] != "?"
-        steps.append((i if stays else i + 1, j if b[0] and b[1] != "?" else j + 1, not stays))
+    for char in (a[1],) if not a[0] else (b[1],) if not b[0] else ("/", "x"):
+        hidden = a[0] and edge and char == "."
+        if not hidden and _stands_for(a, char) and _stands_for(b, char):
+            steps.append((0 if a[0] and a[1] in _STARS else 1, 0 if b[0] and b[1] in _STARS else 1, char == "/"))
     return steps
 
 
-def _may_eat(a: tuple[bool, str], b: tuple[bool, str]) -> bool:
-    """Whether `a` can stand for one character that `b` stands for."""
-    return not a[0] or a[1] == "**" or b != (False, "/")
+def _stands_for(item: _Item, char: str) -> bool:
+    return item[1] == char if not item[0] else char != "/" or item[1] in ("**", "**/")

@@ -4,74 +4,28 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from stead.agent.gate import paths
-from stead.agent.gate.rules import PATHS, READS, STRICT, Action, Rule, decide, fits_text
+from stead.agent.gate.commands import judge_command
+from stead.agent.gate.decision import Decision, PartDecision, reason, strictest
+from stead.agent.gate.rules import PATHS, READS, Action, Rule, decide, fits_text
 
 _FREE = frozenset({"todo_write", "ask", "history_read", "search_sessions", "skill"})
-
-
-@dataclass(frozen=True, slots=True)
-class PartDecision:
-    """What was decided about one part of an input: a command, a redirection, a path."""
-
-    text: str
-    action: Action
-    rule: Rule | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"text": self.text, "decision": self.action, "rule": self.rule.text if self.rule else None}
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What the gate says. `rule` is the one that decided, None where a default did; `why` is a sentence for a person."""
-
-    action: Action
-    rule: Rule | None
-    why: str
-    parts: list[PartDecision] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """`{"decision","rule","why","parts":[{"text","decision","rule"}]}`."""
-        parts = [part.to_json() for part in self.parts]
-        return {"decision": self.action, "rule": self.rule.text if self.rule else None, "why": self.why, "parts": parts}
 
 
 def judge(rules: Sequence[Rule], tool_name: str, input: dict[str, Any], *, project: Path, home: Path) -> Decision:
     """Judge one tool call. Never raises for whatever a model may send; what is not understood asks."""
     where = paths.places(project, home)
     if tool_name in ("bash", "bash_input"):
-        from stead.agent.gate.commands import judge_command
-
         text = input.get("command") if tool_name == "bash" else input.get("text", "")
         return judge_command(rules, tool_name, text, where)
     if tool_name in PATHS:
         return _judge_paths(rules, tool_name, input, where)
     return _judge_named(rules, tool_name, input)
-
-
-def strictest(parts: Iterable[PartDecision]) -> PartDecision | None:
-    """The part that decides for the whole; among equals the first, one with a rule before one without."""
-    worst: PartDecision | None = None
-    for part in parts:
-        if worst is None or (STRICT[part.action], part.rule is not None) > (STRICT[worst.action], worst.rule is not None):
-            worst = part
-    return worst
-
-
-def reason(action: Action, rule: Rule | None, default: str) -> str:
-    """The sentence that tells a person who decided."""
-    if rule is None:
-        return default
-    origin = f" ({rule.origin})" if rule.origin else ""
-    verb = {"allow": "allows it", "ask": "asks", "deny": "denies it"}[action]
-    return f"The {rule.layer} rule {rule.text}{origin} {verb}."
 
 
 # -- paths

@@ -56,6 +56,8 @@ class Mock:
         self.replies += replies
 
     def close(self) -> None:
+        if self._stop.is_set():
+            return
         self._stop.set()
         self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which would keep the port open
         self._listener.close()

@@ -1,4 +1,4 @@
-"""What holds for all three formats: any chunking gives the same parts, an abort closes the connection, failures have stable codes."""
+"""What holds for all three formats: any chunking gives the same parts, an abort closes the connection, stable codes."""
 
 from __future__ import annotations
 
@@ -192,6 +192,12 @@ async def test_b194_hang_after_headers_ends_by_itself(kind: str) -> None:
             False,
         ),
         (413, {"error": {"type": "request_too_large"}}, "context_full", False),
+        (400, {"error": {"message": "Invalid 'messages[1].tool_calls[0].id': string too long."}}, "provider_error", False),
+        (429, {"error": {"code": "insufficient_quota", "message": "You exceeded your current quota"}}, "rate_limited", False),
+        (402, {"error": {"message": "Insufficient credits"}}, "provider_error", False),
+        (403, {"error": {"message": "Your input was flagged"}}, "content_filter", False),
+        (400, {"error": {"code": "content_filter", "message": "content management policy"}}, "content_filter", False),
+        (400, {"error": {"message": "API key not valid. Please pass a valid API key."}}, "bad_key", False),
         (429, {"error": {"message": "slow"}}, "rate_limited", True),
         (529, {"error": {"type": "overloaded_error", "message": "Overloaded"}}, "rate_limited", True),
         (408, {}, "provider_error", True),
@@ -268,7 +274,10 @@ async def test_what_is_no_stream(kind: str) -> None:
     error = await failure(kind, Reply(b"", status=302, headers={"location": "https://elsewhere/"}))
     assert error.code == "provider_error"
     error = await failure(kind, Reply(sse("not json at all")))
-    assert error.code == "provider_error"
+    assert (error.code, error.retryable) == ("provider_error", False)
+    torn = PLAIN[kind].replace(b"there", b'there"""', 1)
+    error = await failure(kind, Reply(torn))
+    assert error.code == "provider_error" and error.retryable
 
 
 async def test_keys_never_show() -> None:

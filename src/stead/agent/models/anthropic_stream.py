@@ -79,11 +79,9 @@ class AnthropicDecoder:
             if part.n in self._raw:
                 yield from self._stop_block(part)
         yield from self._answer.close_all(finish)
-        tokens = self.tokens()
-        assert tokens is not None
         yield Finished(
             finish,
-            tokens,
+            self.tokens() or estimate(self._request, 0),
             estimated=not self._usage,
             stop_sequence=self._stop,
             model=self._model,

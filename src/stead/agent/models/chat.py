@@ -7,11 +7,12 @@ from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlsplit
 
+from stead.agent.models.address import is_loopback
 from stead.agent.models.base import Item, Request
 from stead.agent.models.chat_stream import ChatDecoder, join_details
 from stead.agent.models.files import as_text, encoded, is_image, is_pdf
 from stead.agent.models.history import Call, Names, Said, Step, arrange
-from stead.agent.models.http import IDLE, exchange, is_loopback, new_client
+from stead.agent.models.http import IDLE, exchange, new_client
 from stead.core.ids import Ids, RandomIds
 from stead.core.jsontext import parse_foreign
 from stead.core.parts import FilePart, Meta
@@ -33,9 +34,10 @@ class ChatModel:
     async def stream(self, request: Request) -> AsyncGenerator[Item, None]:
         """Call the model. Closing the generator closes the connection at once."""
         names = Names(request.tools)
-        decoder = ChatDecoder(request, self.family, names, self._ids, key=self._key, local=self._local)
         headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
         payload = body(request, self.family, names, url=self._url)
+        sent = _chars(payload["messages"]) if self._local else 0
+        decoder = ChatDecoder(request, self.family, names, self._ids, key=self._key, sent=sent)
         async with aclosing(exchange(self._client, f"{self._url}/chat/completions", headers, payload, decoder, self._key)) as items:
             async for item in items:
                 yield item
@@ -136,6 +138,15 @@ def _tool_call(call: Call) -> dict[str, Any]:
     if "extra_content" in call.meta:
         sent["extra_content"] = parse_foreign(call.meta["extra_content"])
     return sent
+
+
+def _chars(value: Any) -> int:
+    """Characters of the text in messages; a picture's data is not text."""
+    if isinstance(value, str):
+        return 0 if value.startswith("data:") else len(value)
+    if isinstance(value, dict):
+        return sum(_chars(value[name]) for name in ("content", "text", "tool_calls", "function", "arguments") if name in value)
+    return sum(_chars(item) for item in value) if isinstance(value, list) else 0
 
 
 def _same_vendor(left: str, right: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from stead.agent.models.answer import Answer, Growing, is_object, reasoning_part, settle, text_part, tool_part
 from stead.agent.models.base import Finish, Finished, Item, Request
-from stead.agent.models.count import estimate, request_chars
+from stead.agent.models.count import estimate
 from stead.agent.models.errors import cut, in_stream
 from stead.agent.models.history import Names
 from stead.agent.models.http import decode
@@ -29,14 +29,13 @@ _CHARS_PER_TOKEN = 6
 
 
 class ChatDecoder:
-    """State of one answer. `local`: the server is one whose context size the user sets, so that it may cut a prompt silently."""
+    """State of one answer. `sent`: characters of text that were sent, given where the server is one whose context size the user
+    sets, so that it may cut a prompt silently; 0 elsewhere."""
 
-    def __init__(
-        self, request: Request, family: str, names: Names, ids: Ids, *, key: str | None = None, local: bool = False
-    ) -> None:
+    def __init__(self, request: Request, family: str, names: Names, ids: Ids, *, key: str | None = None, sent: int = 0) -> None:
         self.done = False
         self.answered = False  # a finish reason was seen: only usage and the end mark are missing
-        self._request, self._family, self._names, self._ids, self._key, self._local = request, family, names, ids, key, local
+        self._request, self._family, self._names, self._ids, self._key, self._sent = request, family, names, ids, key, sent
         self._answer = Answer()
         self._open: Growing | None = None  # the text or reasoning part that grows
         self._calls: list[_Call] = []
@@ -74,11 +73,9 @@ class ChatDecoder:
             yield from self._answer.close(self._open)
         finish = settle(self._finish, self._answer)
         yield from self._answer.close_all(finish)
-        tokens = self.tokens()
-        assert tokens is not None
         yield Finished(
             finish,
-            tokens,
+            self.tokens() or estimate(self._request, 0),
             estimated=self._usage is None,
             model=self._model,
             cost=_cost(self._usage),
@@ -210,12 +207,11 @@ class ChatDecoder:
 
     def _warnings(self) -> tuple[str, ...]:
         counted = (self._usage or {}).get("prompt_tokens")
-        sent = request_chars(self._request)
-        if not self._local or not isinstance(counted, int) or counted <= 0 or sent < _LONG or counted * _CHARS_PER_TOKEN >= sent:
+        if not isinstance(counted, int) or counted <= 0 or self._sent < max(_LONG, counted * _CHARS_PER_TOKEN):
             return ()
         return (
-            f"The server read only {counted} tokens of a prompt of about {sent // 4}: it cut the beginning to fit its context size."
-            " Raise it (Ollama: OLLAMA_CONTEXT_LENGTH or num_ctx; llama.cpp: --ctx-size).",
+            f"The server read only {counted} tokens of a prompt of about {self._sent // 4}: it cut the beginning"
+            " to fit its context size. Raise it (Ollama: OLLAMA_CONTEXT_LENGTH or num_ctx; llama.cpp: --ctx-size).",
         )
 
 

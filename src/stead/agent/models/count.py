@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stead.agent.models.base import Request
+from stead.agent.models.history import after_compaction
 from stead.core.jsontext import dump_foreign
 from stead.core.parts import Part, Tokens
 
@@ -21,9 +22,9 @@ def part_chars(part: Part) -> int:
 
 
 def request_chars(request: Request) -> int:
-    """Characters of everything in `request`, tools included."""
+    """Characters of everything in `request` that a compaction has not replaced, tools included."""
     tools = sum(len(tool.name) + len(tool.description) + len(dump_foreign(tool.schema)) for tool in request.tools)
-    return len(request.system) + tools + sum(part_chars(part) for turn in request.turns for part in turn.parts)
+    return len(request.system) + tools + sum(part_chars(part) for turn in after_compaction(request.turns) for part in turn.parts)
 
 
 def estimate(request: Request, output: int, reasoning: int = 0) -> Tokens:

@@ -40,8 +40,9 @@ _WORDS = {
     "INVALID_ARGUMENT": 400,
 }
 _FULL = re.compile(
-    r"context_length_exceeded|context.{0,20}(length|window|size)|prompt is too long|too long|too many (input )?tokens"
-    r"|exceeds? the (maximum|max|limit).{0,40}token|maximum number of tokens|token (count|limit).{0,40}exceed|request_too_large",
+    r"context_length_exceeded|context.{0,20}(length|window|size)|prompt is too long|(?<!string )too long"
+    r"|content.{0,4} string too long|too many (input )?tokens|exceeds? the (maximum|max|limit).{0,40}token"
+    r"|maximum number of tokens|token (count|limit).{0,40}exceed|request_too_large",
     re.I | re.S,
 )
 _NO_MODEL = re.compile(
@@ -67,15 +68,16 @@ def refused(
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     value = _json(text)
     code = _code(status, text, keyed=bool(key))
+    wait = wait_asked(headers or {}, value)
     words = clean(_message(value) or _plain(text), key)
     return ProviderError(
         code,
         f"{_lead(code, status)}{': ' + words if words else '.'}",
         retryable=status in RETRYABLE and not (status == 429 and _SPENT.search(text)),
-        retry_after=wait_asked(headers or {}, value),
+        retry_after=wait,
         status=status,
         tokens=tokens,
-        hint=_hint(code, status, value is not None),
+        hint=_hint(status, value is not None, wait),
     )
 
 
@@ -101,7 +103,7 @@ def cut(why: str, tokens: Tokens | None = None) -> ProviderError:
 
 def clean(text: str, key: str | None) -> str:
     """A provider's words fit for a message: one line, short, without the key or anything that looks like one."""
-    if key:
+    if key and len(key) > 3:  # a shorter one is a placeholder for a server without keys, and in every other word
         text = text.replace(key, "***")
     return one_line(_LOOKS_LIKE_A_KEY.sub("***", shown(text)), 300).rstrip()
 
@@ -166,10 +168,10 @@ def _lead(code: str, status: int) -> str:
     }.get(code, f"The provider answered with error {status}")
 
 
-def _hint(code: str, status: int, is_json: bool) -> str | None:
+def _hint(status: int, is_json: bool, wait: float | None) -> str | None:
     if status == 404 and not is_json:
         return "The answer did not come from a model server: check the provider's URL."
-    return None
+    return f"The provider asks to wait {wait:.0f} s." if wait and wait >= 1 else None
 
 
 def _json(text: str) -> Any:

@@ -77,8 +77,7 @@ class GeminiDecoder:
         said: Finish = "content_filter" if self._reason in _WITHHELD else "length" if self._reason == "MAX_TOKENS" else "stop"
         finish = settle(said, self._answer)
         yield from self._answer.close_all(finish)
-        tokens = self.tokens() or estimate(self._request, 0)
-        yield Finished(finish, tokens, estimated=not self._usage, model=self._model)
+        yield Finished(finish, self.tokens() or estimate(self._request, 0), estimated=not self._usage, model=self._model)
 
     def tokens(self) -> Tokens | None:
         """The newest usage, else an estimate from what was sent and came."""
@@ -118,9 +117,9 @@ class GeminiDecoder:
             meta: Meta | None = {"family": self._family} if kind == "reasoning" else None
             self._open, opened = self._answer.begin(text_part() if kind == "text" else reasoning_part(), meta)
             yield opened
-        at = len(self._open.text)
         yield from self._answer.grow(self._open, text)
         if signature:
+            at = len(self._open.text) - len(text)
             self._open.meta.update(family=self._family, signature=signature, at=str(at))
             yield from self._shut()  # what comes after it is another part
 

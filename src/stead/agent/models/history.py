@@ -81,10 +81,11 @@ class Names:
 def arrange(request: Request, family: str, names: Names, *, strict_ids: bool = True) -> tuple[str, list[Said | Step]]:
     """The instructions and the conversation of `request` for a provider of `family`. With `strict_ids` call ids have only
     letters, digits, `_` and `-`; without, whatever is printable."""
-    system, turns = _instructions(request)
     used: dict[str, str] = {}
     wire: list[Said | Step] = []
-    for turn in _after_compaction(turns):
+    for turn in after_compaction(request.turns):
+        if turn.role == "system":
+            continue
         if turn.role == "user":
             _add(wire, Said(_said(turn.parts)))
             continue
@@ -96,7 +97,7 @@ def arrange(request: Request, family: str, names: Names, *, strict_ids: bool = T
     last = wire[-1]
     if isinstance(last, Step) and not last.calls:
         wire.append(Said([_CONTINUE]))
-    return system, wire
+    return _instructions(request), wire
 
 
 def own(part: TextPart | ReasoningPart | ToolPart, family: str) -> Meta:
@@ -110,18 +111,18 @@ def arguments_of(call: Call) -> dict[str, Any]:
     return cast(dict[str, Any], parse_foreign(call.arguments))
 
 
-def _instructions(request: Request) -> tuple[str, list[Turn]]:
+def _instructions(request: Request) -> str:
     texts = [request.system] + [
         part["text"]
         for turn in request.turns
         if turn.role == "system"
         for part in turn.parts
-        if part["type"] in ("text", "notice") and not issue(cast(dict[str, Any], part))
+        if (part["type"] == "text" or part["type"] == "notice") and _sound(part)
     ]
-    return shown("\n\n".join(text for text in texts if text.strip())), [t for t in request.turns if t.role != "system"]
+    return shown("\n\n".join(text for text in texts if text.strip()))
 
 
-def _after_compaction(turns: list[Turn]) -> list[Turn]:
+def after_compaction(turns: list[Turn]) -> list[Turn]:
     """The turns with everything before the newest compaction replaced by its summary."""
     for at in range(len(turns) - 1, -1, -1):
         for n in range(len(turns[at].parts) - 1, -1, -1):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import cache
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import httpx2
 import orjson
 
+from stead.agent.models.address import host_of, is_loopback
 from stead.agent.models.base import Item, ProviderError
 from stead.agent.models.errors import clean, cut, in_stream, refused
 from stead.agent.models.sse import Event, Reader
@@ -58,15 +58,6 @@ def new_client(url: str, *, idle: float = IDLE) -> httpx2.AsyncClient:
     )
 
 
-def is_loopback(url: str) -> bool:
-    """Whether `url` names this machine."""
-    try:
-        host = urlsplit(url).hostname or ""
-    except ValueError:
-        return False
-    return host in ("localhost", "::1", "0.0.0.0") or host.startswith("127.") or host.endswith(".localhost")
-
-
 def encode(body: dict[str, Any]) -> bytes:
     """A request body as JSON: integers of any size exact, lone surrogates as U+FFFD."""
     try:
@@ -93,19 +84,19 @@ async def exchange(
             if response.status_code >= 300 or _no_stream(response):
                 raise await _refusal(response, key)
             reader = Reader()
-            chunks = response.aiter_bytes()
-            async for chunk in chunks:
-                for event in reader.feed(chunk):
-                    for item in _fed(decoder, event, key):
-                        yield item
+            async with aclosing(response.aiter_bytes()) as chunks:
+                async for chunk in chunks:
+                    for event in reader.feed(chunk):
+                        for item in _fed(decoder, event, key):
+                            yield item
+                    if decoder.done:
+                        break
                 if decoder.done:
-                    break
-            if decoder.done:
-                with suppress(TimeoutError, httpx2.HTTPError):
-                    async with asyncio.timeout(_LINGER):
-                        async for _ in chunks:
-                            pass
-            elif last := reader.rest():
+                    with suppress(TimeoutError, httpx2.HTTPError):
+                        async with asyncio.timeout(_LINGER):
+                            async for _ in chunks:
+                                pass
+            if not decoder.done and (last := reader.rest()):
                 # Without its blank line an event may be cut; one that cannot be read is the cut, not a fault of its own.
                 with suppress(ValueError):
                     for item in decoder.feed(last):
@@ -128,9 +119,13 @@ def _fed(decoder: Decoder, event: Event, key: str | None) -> Iterable[Item]:
     try:
         return list(decoder.feed(event))
     except ValueError:
-        words = clean(event.data, key)[:80]
+        words, tokens = clean(event.data, key)[:80], decoder.tokens()
+        # Garbage in the middle is a fault on the way; garbage from the start is the wrong server.
         raise ProviderError(
-            "provider_error", f"The provider sent something that is not JSON: {words}", tokens=decoder.tokens()
+            "provider_error",
+            f"The provider sent something that is not JSON: {words}",
+            retryable=tokens is not None,
+            tokens=tokens,
         ) from None
 
 
@@ -159,7 +154,7 @@ async def _refusal(response: httpx2.Response, key: str | None) -> ProviderError:
 
 def failed(error: Exception, url: str, key: str | None, tokens: Tokens | None = None) -> ProviderError:
     """The stable error for a failure of the connection itself."""
-    host = _host(url)
+    host = host_of(url)
     if isinstance(error, (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError)):
         return ProviderError("provider_unreachable", f"{host} is not a usable address.", hint="Check the provider's URL.")
     if isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)):
@@ -170,15 +165,6 @@ def failed(error: Exception, url: str, key: str | None, tokens: Tokens | None = 
     if isinstance(error, httpx2.DecodingError):
         return ProviderError("provider_error", f"The answer of {host} cannot be decoded.", tokens=tokens)
     return cut(f"{host} closed the connection", tokens)
-
-
-def _host(url: str) -> str:
-    """Host and port of `url`, never its user or password."""
-    try:
-        parts = urlsplit(url)
-        return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or "the provider's URL"
-    except ValueError:
-        return "the provider's URL"
 
 
 @cache

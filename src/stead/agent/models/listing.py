@@ -7,9 +7,10 @@ from typing import Any
 
 import httpx2
 
+from stead.agent.models.address import is_loopback
 from stead.agent.models.base import ProviderError
 from stead.agent.models.errors import refused
-from stead.agent.models.http import CONNECT, failed, is_loopback, new_client
+from stead.agent.models.http import CONNECT, failed, new_client
 from stead.agent.models.prices import context_window
 
 _WAIT = 20.0  # seconds for one answer

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from decimal import ROUND_HALF_EVEN, Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from stead.agent.models.http import is_loopback
+from stead.agent.models.address import is_loopback
 from stead.core.clock import SystemClock
 from stead.core.parts import Tokens
 
@@ -15,13 +16,12 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider
 
 _PROVIDERS = {"openai": "openai", "anthropic": "anthropic", "gemini": "google", "openrouter": "openrouter"}
-_OWN_HOSTS = ("openai.com", "anthropic.com", "googleapis.com", "openrouter.ai")
 _NINE = Decimal("0.000000001")
 
 
 def price(provider_kind: str, model: str, tokens: Tokens, *, url: str | None = None, at: int | None = None) -> float | None:
     """Dollars for a call with these tokens, rounded to 9 decimals; None where the price is unknown. `url` is the provider's
-    address: a compatible server elsewhere has its own prices (or none), and Ollama on this machine costs nothing. `at` is
+    address: a known compatible house has its own prices, and Ollama on this machine costs nothing. `at` is
     milliseconds since 1970 (default: now), for prices that have changed."""
     if provider_kind == "ollama":
         return 0.0 if url is None or is_loopback(url) else None
@@ -57,9 +57,17 @@ def _find(kind: str, model: str, url: str | None) -> tuple[Provider, ModelInfo] 
     provider = _PROVIDERS.get(kind)
     if provider is None or not model:
         return None
-    elsewhere = url if url and not any(host in url for host in _OWN_HOSTS) else None
+    data, name = _snapshot(), model.removeprefix("models/")
     try:
-        return _snapshot().find_provider_model(model.removeprefix("models/"), None, None if elsewhere else provider, elsewhere)
+        if kind == "openai" and url:
+            # The kind only tells the format here: a known house has its own list. A proxy that nobody knows is taken to pass
+            # on OpenAI's models under their names; other names are unknown anyway.
+            # Open weights run anywhere, and here most likely at home.
+            with suppress(LookupError):
+                house = data.find_provider(None, None, url)
+                return data.find_provider_model(name, house, None, None) if house.find_model(name.lower()) else None
+            provider = None if "gpt-oss" in name else provider
+        return data.find_provider_model(name, None, provider, None) if provider else None
     except LookupError:
         return None
 

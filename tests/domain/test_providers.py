@@ -201,6 +201,18 @@ def test_keys_in_the_environment_make_providers(store: Store, vault: Secrets) ->
         ("anthropic", "https://api.deepseek.com/anthropic", "https://api.deepseek.com/anthropic"),
         ("gemini", "https://generativelanguage.googleapis.com/v1beta", "https://generativelanguage.googleapis.com"),
         ("gemini", "https://g.example/v1beta/models/x:generateContent", "https://g.example"),
+        ("openai", "https://x.test/v1/chat/completions", "https://x.test/v1"),
+        ("openai", "http://x.test//proxy/", "http://x.test/proxy/v1"),
+        ("openai", "https://x.test/api/paas/v4", "https://x.test/api/paas/v4"),
+        ("openai", "https://g.test/v1beta/openai/", "https://g.test/v1beta/openai"),
+        ("openai", "localhost:1234", "http://localhost:1234/v1"),
+        ("openai", "api.x.test", "https://api.x.test/v1"),
+        ("openai", "[::1]:8080", "http://[::1]:8080/v1"),
+        ("ollama", "http://box:11434/api", "http://box:11434/v1"),
+        ("ollama", "http://box:11434/api/chat", "http://box:11434/v1"),
+        ("anthropic", "https://x.test/anthropic/v1/messages", "https://x.test/anthropic"),
+        ("anthropic", "https://x.test/", "https://x.test"),
+        ("gemini", "https://x.test/v1beta/", "https://x.test"),
     ],
 )
 def test_addresses_in_the_proper_form(kind: str, given: str | None, proper: str) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from stead.core.errors import SteadError
 from stead.core.parts import FilePart
+from stead.store import safefile
 from stead.store.safefile import private_folder, write_private
 
 MAX_BYTES = 32 << 20
@@ -41,6 +42,12 @@ def load(folder: Path, attachment: str) -> bytes:
         return _path(folder, attachment).read_bytes()
     except FileNotFoundError:
         raise SteadError("not_found", "There is no such attachment.") from None
+
+
+def remove(folder: Path, attachment: str) -> None:
+    """Remove an attachment that nothing refers to any more; quiet when it is gone."""
+    if attachment.isalnum() and attachment.isascii() and len(attachment) <= 64:
+        safefile.remove(_path(folder, attachment))
 
 
 def sniff(content: bytes) -> tuple[Literal["image", "text", "other"], str]:

@@ -215,4 +215,3 @@ def change_json(one: Net, load: Callable[[str], bytes]) -> dict[str, Any]:
         shown["additions"] += sum(line.startswith("+") for line in hunk["lines"])
         shown["deletions"] += sum(line.startswith("-") for line in hunk["lines"])
     return {**shown, "hunks": found}
-

@@ -168,8 +168,8 @@ def start(
     The same `key` again in the same session gives the run it gave before and stores nothing. Raises `conflict` while another
     run of the session has not ended.
     """
-    if key is not None and (row := tx.one(f"SELECT {_COLUMNS} FROM runs WHERE session=? AND key=?", session, key)):
-        return Run(*row)
+    if key is not None and (known := with_key(tx, session, key)):
+        return known
     if (open_run := active(tx, session)) is not None:
         hint = f"`stead sessions stop {session}` ends it."
         raise SteadError("conflict", f"Session {session} has a run that has not ended ({open_run.status}).", hint=hint)
@@ -224,6 +224,17 @@ def get(view: Reads, run: str) -> Run:
     return Run(*row)
 
 
+def with_key(view: Reads, session: str, key: str) -> Run | None:
+    """The session's run that was begun with this key."""
+    row = view.one(f"SELECT {_COLUMNS} FROM runs WHERE session=? AND key=?", session, key)
+    return Run(*row) if row else None
+
+
+def owned(view: Reads, owner: str) -> bool:
+    """Whether the process of this name still has a run at work."""
+    return view.one("SELECT 1 FROM runs WHERE status='running' AND owner=?", owner) is not None
+
+
 def active(view: Reads, session: str) -> Run | None:
     """The session's run that has not ended, if there is one."""
     row = view.one(f"SELECT {_COLUMNS} FROM runs WHERE session=? AND status<>'ended' ORDER BY seq DESC LIMIT 1", session)
@@ -234,6 +245,17 @@ def last(view: Reads, session: str) -> Run | None:
     """The session's newest run."""
     row = view.one(f"SELECT {_COLUMNS} FROM runs WHERE session=? ORDER BY seq DESC LIMIT 1", session)
     return Run(*row) if row else None
+
+
+def newest(view: Reads, of: Sequence[str]) -> dict[str, Run]:
+    """The newest run of each of these sessions, by session; those without one are left out."""
+    if not of:
+        return {}
+    marks = ",".join("?" * len(of))
+    rows = view.q(
+        f"SELECT {_COLUMNS} FROM runs r WHERE session IN ({marks}) AND seq=(SELECT max(seq) FROM runs WHERE session=r.session)", *of
+    )
+    return {row[1]: Run(*row) for row in rows}
 
 
 def session_status(run: Run | None) -> str:

@@ -11,9 +11,8 @@ import pytest
 from stead.agent.models import providers
 from stead.agent.models.base import ProviderError
 from stead.agent.models.prices import context_window, price
-from stead.agent.models.providers import find_local, list_models, normal_url
+from stead.agent.models.providers import find_local, list_models
 from stead.agent.models.retry import delay
-from stead.core.errors import SteadError
 from stead.core.parts import Tokens
 from tests.agent.models.mock import Reply, serving
 
@@ -85,41 +84,6 @@ def test_prices_never_touch_the_network(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     assert price("anthropic", "claude-sonnet-4-5", tokens(1)) == 0.000003
-
-
-@pytest.mark.parametrize(
-    ("kind", "given", "wanted"),
-    [
-        ("openai", None, "https://api.openai.com/v1"),
-        ("openai", "https://api.openai.com", "https://api.openai.com/v1"),
-        ("openai", "https://api.openai.com/v1/", "https://api.openai.com/v1"),
-        ("openai", "https://x.test/v1/chat/completions", "https://x.test/v1"),
-        ("openai", "http://x.test//proxy/", "http://x.test/proxy/v1"),
-        ("openai", "https://x.test/api/paas/v4", "https://x.test/api/paas/v4"),
-        ("openai", "https://g.test/v1beta/openai/", "https://g.test/v1beta/openai"),
-        ("openai", "localhost:1234", "http://localhost:1234/v1"),
-        ("openai", "api.x.test", "https://api.x.test/v1"),
-        ("openai", "[::1]:8080", "http://[::1]:8080/v1"),
-        ("ollama", "http://box:11434/api", "http://box:11434/v1"),
-        ("ollama", "http://box:11434/api/chat", "http://box:11434/v1"),
-        ("openrouter", "https://openrouter.ai", "https://openrouter.ai/api/v1"),
-        ("openrouter", "https://openrouter.ai/api", "https://openrouter.ai/api/v1"),
-        ("anthropic", "https://api.anthropic.com/v1", "https://api.anthropic.com"),
-        ("anthropic", "https://x.test/anthropic/v1/messages", "https://x.test/anthropic"),
-        ("anthropic", "https://x.test/", "https://x.test"),
-        ("gemini", "https://x.test/v1beta/", "https://x.test"),
-        ("gemini", "https://x.test/v1beta/models/m:streamGenerateContent?alt=sse", "https://x.test"),
-    ],
-)
-def test_urls(kind: str, given: Any, wanted: str) -> None:
-    assert normal_url(kind, given) == wanted
-    assert normal_url(kind, wanted) == wanted
-
-
-def test_an_unknown_kind() -> None:
-    with pytest.raises(SteadError) as caught:
-        normal_url("mistral")
-    assert caught.value.code == "usage"
 
 
 def reply(value: Any, **more: Any) -> Reply:

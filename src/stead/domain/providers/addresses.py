@@ -63,7 +63,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def proper_url(kind: str, url: str | None) -> str:
+def proper_url(kind: str, url: str | None = None) -> str:
     """The address in the form its kind needs: OpenAI-compatible ends in `/v1`, Anthropic and Gemini are the bare origin.
 
     None gives the address of the kind's own service. Raises `usage` for what is no http address, and for one with a secret in it.
@@ -86,7 +86,7 @@ def proper_url(kind: str, url: str | None) -> str:
     if parts.scheme not in ("http", "https") or not host or re.search(r"[\s\\]", parts.netloc + parts.path):
         raise SteadError("usage", f"{url!r} is no address of a provider.", hint="It is such as `http://127.0.0.1:11434/v1`.")
     authority = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
-    return f"{parts.scheme}://{authority}{_proper_path(kind, host, parts.path.rstrip('/'))}"
+    return f"{parts.scheme}://{authority}{_proper_path(kind, host, re.sub('//+', '/', parts.path).rstrip('/'))}"
 
 
 def _proper_path(kind: str, host: str, path: str) -> str:

@@ -16,7 +16,6 @@ import codecs
 import re
 import unicodedata
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -177,35 +176,6 @@ def as_lines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def diff_counts(before: bytes | None, after: bytes | None) -> tuple[int, int]:
-    """How many lines were added and deleted; None stands for no file. Binary content counts as (0, 0).
-
-    As in git, a line ends with LF, and a line whose end or whose odd bytes changed counts. For very different large files the
-    numbers come from comparing the two collections of lines, without their order.
-    """
-    old, new = _lines_of(before), _lines_of(after)
-    if old is None or new is None:
-        return 0, 0
-    head = _common(old, new)
-    tail = _common(old[head:][::-1], new[head:][::-1])
-    old, new = old[head : len(old) - tail], new[head : len(new) - tail]
-    if not old or not new:
-        return len(new), len(old)
-    if len(old) * len(new) > _DIFF_CELLS:
-        return (Counter(new) - Counter(old)).total(), (Counter(old) - Counter(new)).total()
-    same = sum(block.size for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks())
-    return len(new) - same, len(old) - same
-
-
-def _lines_of(raw: bytes | None) -> list[bytes] | None:
-    if raw and b"\0" in raw:
-        try:
-            raw = parse(raw).chars.encode("utf-8", "surrogatepass")
-        except NotText:
-            return None
-    return re.findall(rb"[^\n]*\n|[^\n]+", raw or b"")
-
-
 def _unicode(raw: bytes, bom: bytes) -> TextFile:
     chars = raw[len(bom) :].decode("utf-8", "surrogateescape")
     if "\0" in chars:
@@ -258,10 +228,10 @@ def _wide(raw: bytes, encoding: str, bom: bytes) -> TextFile:
 
 
 def _wide_guess(raw: bytes) -> str:
-    """UTF-16 without a mark: zero bytes on one side of the pairs only, and nothing but ordinary characters."""
+    """UTF-16 without a mark: many zero bytes, on one side of the pairs only, and nothing but ordinary characters."""
     sample = raw[:_SAMPLE]
-    even, odd = b"\0" in sample[::2], b"\0" in sample[1::2]
-    if len(raw) % 2 == 0 and even != odd:
+    even, odd = sample[::2].count(0), sample[1::2].count(0)
+    if len(raw) % 2 == 0 and min(even, odd) == 0 and 5 * max(even, odd) > len(sample) > 2:  # 40 % of the pairs: mostly ASCII
         encoding = "utf-16-be" if even else "utf-16-le"
         try:
             chars = sample.decode(encoding)

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from difflib import SequenceMatcher
 
 CONTEXT_LINES = 3
-# difflib is quadratic at worst: beyond this many lines the middle is shown as replaced whole.
-EXACT_LINES = 20_000
+# difflib is quadratic at worst: where old times new lines is more than this, the middle is taken as replaced whole.
+EXACT_CELLS = 4_000_000
+
+_WIDE = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
 
 def hunks(before: bytes, after: bytes) -> list[dict[str, Any]] | None:
-    """`[{id, old_start, old_lines, new_start, new_lines, lines, review}]`, lines marked ` `, `-`, `+`; None for binary content."""
-    if b"\0" in before[:8192] or b"\0" in after[:8192]:
+    """`[{id, old_start, old_lines, new_start, new_lines, lines, review}]`, lines marked ` `, `-`, `+`; None for binary content.
+
+    Lines are compared byte by byte; bytes that are no UTF-8 stand in them as lone surrogates (`surrogateescape`), so that a patch
+    can be written exactly and a screen shows them as U+FFFD.
+    """
+    old_bytes, new_bytes = _lines(before), _lines(after)
+    if old_bytes is None or new_bytes is None:
         return None
-    old, new = _lines(before), _lines(after)
+    old, new = ([line.decode("utf-8", "surrogateescape") for line in lines] for lines in (old_bytes, new_bytes))
     found = []
     for n, group in enumerate(_groups(old, new)):
         lines: list[str] = []
@@ -40,10 +52,21 @@ def hunks(before: bytes, after: bytes) -> list[dict[str, Any]] | None:
 
 
 def count(before: bytes | None, after: bytes | None) -> tuple[int, int]:
-    """(additions, deletions) in lines; (0, 0) for binary content."""
-    found = hunks(before or b"", after or b"") or []
-    lines = [line[0] for hunk in found for line in hunk["lines"]]
-    return lines.count("+"), lines.count("-")
+    """(additions, deletions) in lines; None stands for no file, binary content counts as (0, 0).
+
+    For very different large files the numbers come from comparing the two collections of lines, without their order.
+    """
+    old, new = _lines(before or b""), _lines(after or b"")
+    if old is None or new is None:
+        return 0, 0
+    head, tail = _common(old, new)
+    old, new = old[head : len(old) - tail], new[head : len(new) - tail]
+    if len(old) * len(new) > EXACT_CELLS:
+        from collections import Counter
+
+        return (Counter(new) - Counter(old)).total(), (Counter(old) - Counter(new)).total()
+    same = sum(block.size for block in _matcher(old, new).get_matching_blocks())
+    return len(new) - same, len(old) - same
 
 
 def patch(path: str, status: str, found: list[dict[str, Any]] | None) -> str:
@@ -59,24 +82,40 @@ def patch(path: str, status: str, found: list[dict[str, Any]] | None) -> str:
     return "".join(out)
 
 
-def _lines(content: bytes) -> list[str]:
-    # Only LF ends a line here, as in git: a lone CR or a Unicode line separator is part of its line.
-    text = content.decode("utf-8", "replace")
-    pieces = text.split("\n")
-    return [piece + "\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])
+def _lines(content: bytes) -> list[bytes] | None:
+    """The lines of a text, None for binary content. Only LF ends a line, as in git; UTF-16 with its mark is text too."""
+    wide = next((name for mark, name in _WIDE if content.startswith(mark)), None)
+    if wide is not None:
+        try:
+            content = content.decode(wide).encode("utf-8", "surrogatepass")
+        except UnicodeError:
+            return None
+    if b"\0" in content:
+        return None
+    return re.findall(rb"[^\n]*\n|[^\n]+", content)
 
 
 def _groups(old: list[str], new: list[str]) -> list[list[tuple[str, int, int, int, int]]]:
+    head, tail = _common(old, new)
+    if (len(old) - head - tail) * (len(new) - head - tail) <= EXACT_CELLS:
+        return [list(group) for group in _matcher(old, new).get_grouped_opcodes(CONTEXT_LINES)]
+    a, b = max(head - CONTEXT_LINES, 0), min(tail, CONTEXT_LINES)
+    whole = [("equal", a, head, a, head), ("replace", head, len(old) - tail, head, len(new) - tail)]
+    return [[*whole, ("equal", len(old) - tail, len(old) - tail + b, len(new) - tail, len(new) - tail + b)]]
+
+
+def _common(old: Sequence[object], new: Sequence[object]) -> tuple[int, int]:
+    """How many lines both begin with, and how many of the rest both end with."""
+    most, head = min(len(old), len(new)), 0
+    while head < most and old[head] == new[head]:
+        head += 1
+    tail = 0
+    while tail < most - head and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    return head, tail
+
+
+def _matcher(old: Sequence[Any], new: Sequence[Any]) -> SequenceMatcher[Any]:
     from difflib import SequenceMatcher
 
-    start = 0
-    while start < min(len(old), len(new)) and old[start] == new[start]:
-        start += 1
-    end = 0
-    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
-        end += 1
-    if len(old) + len(new) - 2 * (start + end) <= EXACT_LINES:
-        return [list(group) for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT_LINES)]
-    a, b = max(start - CONTEXT_LINES, 0), min(end, CONTEXT_LINES)
-    whole = [("equal", a, start, a, start), ("replace", start, len(old) - end, start, len(new) - end)]
-    return [[*whole, ("equal", len(old) - end, len(old) - end + b, len(new) - end, len(new) - end + b)]]
+    return SequenceMatcher(None, old, new, autojunk=False)

@@ -14,7 +14,7 @@ from stead.agent.tools.read import READ
 from stead.agent.tools.shell import BASH
 from stead.agent.tools.talk import ASK, TODO_WRITE
 from stead.core.errors import SteadError
-from stead.core.jsontext import dump_foreign, parse_foreign, shown
+from stead.core.jsontext import dump_foreign, parse_foreign, shown, shown_deep
 from stead.core.text import one_line
 
 __all__ = ["TOOLS", "Context", "Input", "Interrupted", "Result", "Tool", "call", "check", "perform"]
@@ -36,6 +36,8 @@ def check(name: str, arguments: str, tools: Mapping[str, Tool] = TOOLS) -> tuple
         return Result(error=f"The arguments of {name} are not valid JSON ({error}); nothing was done.{_schema(tool)}")
     if not isinstance(value, dict):
         return Result(error=f"The arguments of {name} are not an object; nothing was done.{_schema(tool)}")
+    if shown_deep(value) != value:
+        return Result(error=f"The arguments of {name} have half a character (a lone surrogate); nothing was done.{_schema(tool)}")
     optional = {field for field, about in tool.input.model_fields.items() if not about.is_required()}
     value = {key: item for key, item in value.items() if item is not None or key not in optional}  # null for "not given"
     try:

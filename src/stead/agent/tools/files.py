@@ -2,7 +2,8 @@
 
 Rules for an existing text file, also when it is written anew: its BOM, encoding, line ends and mode stay. So a CRLF file that
 is rewritten with LF text stays CRLF; to change the line ends of a whole file a model has to use the shell. A binary file may be
-overwritten by `write`, never edited.
+overwritten by `write`, never edited. A file without any write permission is left alone: the model has to run `chmod` first,
+which is judged like every command.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from stead.agent.tools import paths
 from stead.agent.tools.base import Context, Input, Result, Tool
 from stead.agent.tools.cap import cap
 from stead.core.text import one_line
+from stead.domain import hunks
 from stead.store import safefile
 
 MOST_BYTES = 64 << 20  # of a file that is edited or rewritten with its line ends kept
@@ -50,13 +52,15 @@ class List(Input):
 async def write(context: Context, given: Write) -> Result:
     """Create the file, or replace its content."""
     path = paths.located(context, given.path)
+    if refusal := _write_protected(context, path):
+        return Result(error=refusal)
     before = await asyncio.to_thread(_present, path)
     try:
         after, note = await asyncio.to_thread(_rewritten, before, given.content)
     except textfile.Unwritable as error:
         return Result(error=f"{error} Nothing was written. Leave it out, or remove the file first to have it as UTF-8.")
     name = paths.shown(context, path)
-    if before == after:
+    if before == after and len(after) <= MOST_BYTES:
         return Result(output=f"{name} has exactly this content already; nothing was written.")
     await _change(context, path, after)
     lines = textfile.as_lines(given.content)
@@ -69,7 +73,9 @@ async def edit(context: Context, given: Edit) -> Result:
     """Replace `old` by `new` in the file, byte for byte the same everywhere else."""
     path = paths.located(context, given.path)
     name = paths.shown(context, path)
-    before = await asyncio.to_thread(_present, path, MOST_BYTES)
+    if refusal := _write_protected(context, path):
+        return Result(error=refusal)
+    before = await asyncio.to_thread(_present, path)
     if before is None or not given.old:
         return await _create(context, given, path, before)
     if len(before) > MOST_BYTES:
@@ -90,7 +96,7 @@ async def edit(context: Context, given: Edit) -> Result:
         return Result(error="The edit changes nothing in the file: old and new differ only in line ends.")
     await _change(context, path, after)
     where = ", ".join(str(file.text.count("\n", 0, place) + 1) for place in places[:5]) + (" …" if len(places) > 5 else "")
-    added, gone = await asyncio.to_thread(textfile.diff_counts, before, after)
+    added, gone = await asyncio.to_thread(hunks.count, before, after)
     return Result(output=f"Edited {name} at line {where}: {_plural(len(places), 'place')}, +{added} −{gone} lines.")
 
 
@@ -122,11 +128,20 @@ async def _change(context: Context, path: Path, content: bytes) -> None:
     context.seen(path, hashlib.sha256(content).hexdigest())
 
 
-def _present(path: Path, limit: int | None = None) -> bytes | None:
-    """The content of the file, a byte more than `limit` at most; None when nothing is there. A folder or device is an error."""
+def _write_protected(context: Context, path: Path) -> str | None:
+    """Why a file that nobody may write is left alone: somebody protected it, so taking that away is a step to be allowed."""
+    found = safefile.state(path)
+    if found.kind != "file" or found.mode & 0o222:
+        return None
+    name = paths.shown(context, path)
+    return f"{name} is read-only (mode {found.mode:04o}) and was left alone. If it is meant to change, run chmod u+w on it first."
+
+
+def _present(path: Path) -> bytes | None:
+    """The content of the file, of a huge one the beginning; None when nothing is there. A folder or device is an error."""
     if safefile.state(path).kind == "absent":
         return None
-    return safefile.read_bytes(path, None if limit is None else limit + 1, follow=False)
+    return safefile.read_bytes(path, MOST_BYTES + 1, follow=False)
 
 
 def _rewritten(before: bytes | None, content: str) -> tuple[bytes, str]:

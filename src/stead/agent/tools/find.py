@@ -123,7 +123,7 @@ def _split(start: Path, pattern: str) -> tuple[Path, str]:
     while steps and (not _MAGIC.search(steps[0]) or os.path.lexists(base / steps[0])):
         base /= steps.pop(0)
     rest = "/".join(steps)
-    return base, rest if "/" in rest or base == start else f"./{rest}" if rest else ""
+    return base, f"./{rest}" if rest and "/" not in rest else rest  # a `/` in front: only here, not at any depth
 
 
 async def grep(context: Context, given: Grep) -> Result:
@@ -172,7 +172,8 @@ def _told(found: _Found) -> Result:
 
 def _request(context: Context, path: Path, given: Grep) -> bytes:
     skip = str(context.data_dir) if context.data_dir else None
-    return json.dumps(given.model_dump() | {"path": str(path), "top": str(context.root), "skip": skip}).encode()
+    asked = {"path": str(path), "top": str(context.root), "skip": skip, "imports": sys.path}
+    return json.dumps(given.model_dump() | asked).encode()
 
 
 def _ripgrep_command(rg: str, context: Context, path: Path, given: Grep) -> list[str]:

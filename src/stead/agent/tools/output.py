@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from tempfile import SpooledTemporaryFile
 
@@ -15,8 +16,8 @@ _LIVE = 256 << 10  # bytes shown while the command runs
 _ESCAPES = re.compile(
     "\x1b(?:"
     "\\[[0-?]*[ -/]*[@-~]"  # colours, cursor
-    "|\\][^\x07\x1b]*(?:\x07|\x1b\\\\|$)"  # titles, links
-    "|[PX^_][^\x1b]*(?:\x1b\\\\|$)"  # device strings
+    "|\\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\\\)"  # titles, links; bounded, so that a stray one cannot hide the rest
+    "|[PX^_][^\x1b]{0,65536}\x1b\\\\"  # device strings
     "|[ -/]*[0-~]?"
     ")|\x9b[0-?]*[ -/]*[@-~]|[^\n]\x08"  # and what a backspace takes back
 )
@@ -45,9 +46,15 @@ class Output:
         self._kept = 0
         self._tail = bytearray()
         self._line = b""
+        self._lock = threading.Lock()  # around the file: `text` of much output is called in a thread
         self._shown = 0
         self.lost = 0
         """Bytes between the kept beginning and the kept end."""
+
+    @property
+    def size(self) -> int:
+        """Bytes kept so far."""
+        return self._kept + len(self._tail)
 
     def feed(self, data: bytes) -> None:
         """More output."""
@@ -63,7 +70,8 @@ class Output:
 
     def text(self) -> str:
         """Everything so far as plain text, with a line about what was lost in the middle."""
-        head = self._beginning()
+        with self._lock:
+            head = self._beginning()
         end = bytes(self._tail[-_TAIL:]) + _last_state(self._line)
         lost = self._lost()
         if not lost:
@@ -72,7 +80,8 @@ class Output:
 
     def close(self) -> None:
         """Give up the file."""
-        self._spool.close()
+        with self._lock:
+            self._spool.close()
 
     def _beginning(self) -> bytes:
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from stead.agent.tools.base import Context
@@ -23,6 +25,16 @@ def typed(root: Path, text: str) -> Path:
 def real(root: Path, text: str) -> Path:
     """Where `text` leads with every link followed, also when nothing is there yet: what permission is judged on."""
     return safefile.real_path(typed(root, text))
+
+
+def judged(root: Path, texts: Iterable[str]) -> frozenset[Path]:
+    """What `Context.judged` has to be: take it before the gate judges. A path that cannot exist (a loop, NUL) is left out; the
+    tool then tells the model what is wrong with it."""
+    found = set()
+    for text in texts:
+        with suppress(SteadError):
+            found.add(real(root, text))
+    return frozenset(found)
 
 
 def located(context: Context, text: str) -> Path:

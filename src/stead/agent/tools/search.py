@@ -74,9 +74,23 @@ def rules_of(folder: str, prefix: str) -> Chain:
 
     try:
         with open(os.path.join(folder, ".gitignore"), encoding="utf-8", errors="surrogateescape") as file:
-            return [(prefix, GitIgnoreSpec.from_lines(file.read(1 << 20).split("\n")))]
-    except (OSError, ValueError):
+            lines = file.read(1 << 20).split("\n")
+    except OSError:
         return []
+    try:
+        return [(prefix, GitIgnoreSpec.from_lines(lines))]
+    except ValueError:  # one impossible line does not take the others with it, as in git
+        return [(prefix, GitIgnoreSpec.from_lines(filter(_possible, lines)))]
+
+
+def _possible(line: str) -> bool:
+    from pathspec import GitIgnoreSpec
+
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except ValueError:
+        return False
+    return True
 
 
 def ignored(chain: Chain, relative: str) -> bool:
@@ -218,4 +232,6 @@ def _name(name: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    search(json.loads(sys.stdin.buffer.read()), lambda line: (sys.stdout.buffer.write(line), sys.stdout.buffer.flush()))
+    asked = json.loads(sys.stdin.buffer.read())
+    sys.path[:] = asked["imports"]  # where stead's own process finds pathspec
+    search(asked, lambda line: (sys.stdout.buffer.write(line), sys.stdout.buffer.flush()))

@@ -15,8 +15,9 @@ import asyncio
 import errno
 import os
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
@@ -25,11 +26,15 @@ from stead.agent.tools.base import Context, Input, Interrupted, Result, Tool
 from stead.agent.tools.cap import cap
 from stead.agent.tools.output import Output
 
+if TYPE_CHECKING:
+    import psutil
+
 DEFAULT_SECONDS, MOST_SECONDS = 120, 600
 _GRACE = 2.0  # seconds between TERM and KILL when the time is up
 _GRACE_CANCELLED = 1.0  # when a person waits: control comes back within 2 s
 _DRAIN = 1.0  # seconds for the rest of the output after the shell has exited
 _CHUNK = 64 << 10
+_MUCH = 1 << 20  # bytes of output that take more than a moment to be turned into text
 _REST = "run the command again with its output in a file, or filtered, to see the rest"
 
 
@@ -43,6 +48,8 @@ async def run(context: Context, given: Bash) -> Result:
     """Run the command and give its output; see the module for how it ends."""
     if given.background:
         return Result(error="Background commands are not available yet; nothing was run. Use `&` with its output in a file.")
+    if "\0" in given.command:
+        return Result(error="A command cannot contain NUL; nothing was run.")
     output = Output(context.progress)
     reader = _Reader(output)
     loop = asyncio.get_running_loop()
@@ -58,9 +65,11 @@ async def run(context: Context, given: Bash) -> Result:
         if not done:
             await _end(shell.pid, exited, _GRACE)
             await reader.ended(_DRAIN)
-            return _result(output, "", error=f"Stopped at the limit of {given.timeout:g} s; it may have done part of its work.")
+            return await _told(
+                reader, output, "", error=f"Stopped at the limit of {given.timeout:g} s; it may have done part of its work."
+            )
         await reader.ended(_DRAIN)
-        return _result(output, _notes(shell.pid, exited.result(), reader))
+        return await _told(reader, output, _notes(shell.pid, exited.result(), reader))
     except asyncio.CancelledError:
         await _end_at_once(shell.pid, exited)
         raise Interrupted(_result(output, ""), loop.time() - begun) from None
@@ -112,7 +121,7 @@ async def _end(group: int, exited: asyncio.Future[int], grace: float) -> None:
         for process in below:
             with suppress(psutil.Error):
                 process.kill()
-    await _gone(group, exited, grace)
+    await _gone(group, exited, grace, below)
 
 
 async def _end_at_once(group: int, exited: asyncio.Future[int]) -> None:
@@ -122,10 +131,11 @@ async def _end_at_once(group: int, exited: asyncio.Future[int]) -> None:
         await _end(group, exited, _GRACE_CANCELLED)
 
 
-async def _gone(group: int, exited: asyncio.Future[int], seconds: float) -> None:
+async def _gone(group: int, exited: asyncio.Future[int], seconds: float, below: Sequence[psutil.Process] = ()) -> None:
+    """Wait until nothing of the group, and of `below`, runs any more; at most `seconds`."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
-    while loop.time() < until and not (exited.done() and not _alive(group)):  # noqa: ASYNC110
+    while loop.time() < until and not (exited.done() and not _alive(group) and not any(map(_runs, below))):  # noqa: ASYNC110
         await asyncio.sleep(0.02)  # the members are other people's children: nobody tells us when they end
 
 
@@ -138,6 +148,15 @@ def _alive(group: int) -> bool:
     except PermissionError:
         return True
     return bool(_members(group))
+
+
+def _runs(process: psutil.Process) -> bool:
+    import psutil
+
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def _members(group: int) -> list[int]:
@@ -180,6 +199,14 @@ def _not_started(error: OSError, context: Context) -> str:
     if not context.root.is_dir():
         return f"The project folder {context.root} does not exist; nothing was run."
     return f"The command could not be started: {error.strerror or error}."
+
+
+async def _told(reader: _Reader, output: Output, note: str, error: str | None = None) -> Result:
+    """The result, made beside the event loop when there is much of it."""
+    reader.leave()
+    if output.size < _MUCH:
+        return _result(output, note, error)
+    return await asyncio.to_thread(_result, output, note, error)
 
 
 def _result(output: Output, note: str, error: str | None = None) -> Result:

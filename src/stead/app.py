@@ -6,7 +6,9 @@ Importing this module is cheap; the agent and its libraries are imported when a 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,20 @@ from stead.core.clock import Clock, SystemClock, rfc3339
 from stead.core.errors import SteadError
 from stead.core.events import Event
 from stead.core.ids import Ids, RandomIds
-from stead.domain import asks, changes, people, permissions, projects, providers, runs, sessions, settings, todos, usage
+from stead.domain import (
+    asks,
+    attachments,
+    changes,
+    people,
+    permissions,
+    projects,
+    providers,
+    runs,
+    sessions,
+    settings,
+    todos,
+    usage,
+)
 from stead.store.database import Reads
 from stead.store.store import Store, open_store
 
@@ -28,6 +43,7 @@ if TYPE_CHECKING:
     from stead.config.layers import UserFile
     from stead.config.secrets import Secrets
     from stead.domain.projects import Project
+    from stead.store.log import Tx
 
 FEATURES = (
     people.FEATURE,
@@ -45,7 +61,11 @@ FEATURES = (
 
 DEFAULT_AGENT = "build"
 DEFAULT_STEPS = 100
-ABORT_POLL_SECONDS = 0.1
+POLL_SECONDS = 0.1
+"""How often it is looked what other processes committed."""
+_PAGE = 1000
+DELETE_WAITS = 50
+"""How many times POLL_SECONDS a deletion waits for a run to end."""
 
 
 class Stead:
@@ -98,17 +118,28 @@ class Stead:
     async def __aexit__(self, *_: object) -> None:
         import asyncio
 
-        for handle in list(self._running.values()):
-            handle.abort()
-            await handle.ended()
-        await asyncio.to_thread(self.close)
+        try:
+            for handle in self.running():
+                handle.abort()
+            for handle in self.running():
+                await handle.ended()
+        finally:
+            await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Close the store and give the process's lock back. Idempotent."""
+        """Close the store and give the process's lock back. Idempotent. A run that is left open is closed by whoever opens next."""
+        owner, self._owner = self._owner, None
+        left = owner is not None and self._left_open(owner.id)
         self.store.close()
-        if self._owner is not None:
-            self._owner.release()
-            self._owner = None
+        if owner is not None:
+            owner.release(forget=not left)
+
+    def _left_open(self, owner: str) -> bool:
+        try:
+            with self.store.view() as view:
+                return runs.owned(view, owner)
+        except Exception:  # a store that cannot be read may hold some
+            return True
 
     # --- running --------------------------------------------------------------------------------------------------------------
 
@@ -134,12 +165,18 @@ class Stead:
         import asyncio
 
         from stead.agent.connect import connect, default_reference
+        from stead.agent.loop import Limits, Loop
+        from stead.agent.tools.environ import clean_environ
+        from stead.domain.providers.keys import known_secret_values
 
-        given = [{"type": "text", "text": parts}] if isinstance(parts, str) else list(parts)
+        given = _prompt_parts(parts)
+        flags = {"model": model, "agent": agent, "max_steps": max_steps, "max_cost": max_cost}
+        for name, value in flags.items():
+            if value is not None:
+                settings.check(name, value)
         with self.store.view() as view:
             old = sessions.get(view, session) if session else None
             folder, known = self._folder(view, old, project)
-            flags = {"model": model, "agent": agent, "max_steps": max_steps, "max_cost": max_cost}
             values = settings.effective(
                 view, project=known.id if known else None, session=session, file_layer=self.user_file().settings, flags=flags
             )
@@ -154,6 +191,7 @@ class Stead:
                 models=self._models,
                 window=window,
             )
+            secret = known_secret_values(view, self.secrets, self.environ)
         start = _Start(
             house=self,
             session=session,
@@ -161,34 +199,35 @@ class Stead:
             known=known,
             agent=agent or (old.agent if old else None) or values["agent"].value or DEFAULT_AGENT,
             model=reference,
-            max_steps=values["max_steps"].value or DEFAULT_STEPS,
+            max_steps=max_steps or (old.max_steps if old else None) or values["max_steps"].value or DEFAULT_STEPS,
             key=key,
         )
         packed = [await asyncio.to_thread(self.store.blobs.pack, part) for part in given]
+
+        def loop_of(run: runs.Run) -> Loop:
+            return Loop(
+                store=self.store,
+                run=run,
+                root=Path(folder.folder),
+                data_dir=self.data.resolve(),
+                connection=connection,
+                rules=list(rules),
+                on_ask=on_ask,
+                publish=self._publish_frame,
+                limits=Limits(run.max_steps, values["max_cost"].value),
+                environ=clean_environ(self.environ, secret),
+                jitter=_jitter,
+                home=Path.home(),
+            )
+
+        # A caller who goes away does not leave behind a stored prompt that nobody works on.
+        return await asyncio.shield(self._begin(start, packed, loop_of))
+
+    async def _begin(self, start: _Start, packed: Sequence[Any], loop_of: Callable[[runs.Run], Loop]) -> RunHandle:
         run, fresh = await self.store.commit(lambda tx: start.job(tx, packed), actor="person:local")
         if not fresh:
             return self._running.get(run.id) or RunHandle(self, run, None)
-        from stead.agent.loop import Limits, Loop
-        from stead.agent.tools.environ import clean_environ
-        from stead.domain.providers.keys import known_secret_values
-
-        with self.store.view() as view:
-            secret = known_secret_values(view, self.secrets, self.environ)
-        loop = Loop(
-            store=self.store,
-            run=run,
-            root=Path(folder.folder),
-            data_dir=self.data.resolve(),
-            connection=connection,
-            rules=list(rules),
-            on_ask=on_ask,
-            publish=self._publish_frame,
-            limits=Limits(run.max_steps, values["max_cost"].value),
-            environ=clean_environ(self.environ, secret),
-            jitter=_jitter,
-            home=Path.home(),
-        )
-        handle = RunHandle(self, run, loop)
+        handle = RunHandle(self, run, loop_of(run))
         self._running[run.id] = handle
         handle.start()
         return handle
@@ -204,9 +243,40 @@ class Stead:
         if run is None:
             return False
         asked = self.store.write(lambda tx: runs.request_abort(tx, run.id, by=by), actor=by)
-        if run.status == "waiting" or run.owner not in {about["id"] for about in self._living()}:
+        mine = self._owner is not None and run.owner == self._owner.id
+        nobody = run.id not in self._running if mine else not self._alive(run.owner)
+        if run.status == "waiting" or nobody:
             self.store.write(lambda tx: self._end_unowned(tx, run), actor=by)
         return asked
+
+    def delete(self, session: str, *, by: str = "person:local") -> list[str]:
+        """Delete a session and its children for good, and give their ids. What they cost stays in the ledger.
+
+        A run in it is asked to end first; raises `conflict` when it has not ended after a few seconds.
+        """
+        self.stop(session, by=by)
+        for _ in range(DELETE_WAITS):
+            with self.store.view() as view:
+                busy = any(runs.active(view, one) for one in sessions.with_children(view, session))
+            if not busy:
+                break
+            threading.Event().wait(POLL_SECONDS)
+        gone, files = self.store.write(lambda tx: self._forget(tx, session), actor=by)
+        for attachment in files:
+            attachments.remove(self.data / "attachments", attachment)
+        return gone
+
+    def _forget(self, tx: Tx, session: str) -> tuple[list[str], list[str]]:
+        keep = settings.effective(tx, file_layer=self.user_file().settings)["attachments.on_delete"].value == "keep"
+        gone = sessions.with_children(tx, session)
+        files = [] if keep else [file for one in gone for file in sessions.attachments_of(tx, one)]
+        for one in gone:
+            if runs.active(tx, one) is not None:
+                raise SteadError("conflict", f"Session {one} has a run that does not end.", hint="Try again in a moment.")
+            settings.forget(tx, "session", one)
+            tx.append("system", sessions.SessionDeleted(session=one, usage=usage.sums_of(tx, one)))
+            tx.forget_stream(one)
+        return gone, files
 
     # --- telling --------------------------------------------------------------------------------------------------------------
 
@@ -228,26 +298,45 @@ class Stead:
 
         stop_events, stop_frames = self.store.listen(heard), self.on_frame(queue.put_nowait)  # first listen, then read
         try:
+            upto: int | None = None
             while True:
-                with self.store.view() as view:
-                    found = view.events(after=after, stream=stream)
-                for event in found:
-                    after = event.seq
-                    yield event
-                if len(found) < 1000:
-                    break
-            while True:
-                item = await queue.get()
-                if isinstance(item, Event):
-                    if item.seq <= after or (stream is not None and item.stream != stream):
-                        continue
-                    after = item.seq
-                elif stream is not None and item.session != stream:
-                    continue
-                yield item
+                # What was not heard in its turn is read: everything at first, later what other processes committed.
+                more = True
+                while more:
+                    found, after, more = self._missed(after, upto, stream)
+                    for event in found:
+                        yield event
+                while True:
+                    try:
+                        async with asyncio.timeout(POLL_SECONDS):
+                            item = await queue.get()
+                    except TimeoutError:
+                        upto = None
+                        break
+                    if not isinstance(item, Event):
+                        if stream in (None, item.session):
+                            yield item
+                    elif item.seq == after + 1:
+                        after = item.seq
+                        if stream in (None, item.stream):
+                            yield item
+                    elif item.seq > after:
+                        upto = item.seq
+                        break
         finally:
             stop_events()
             stop_frames()
+
+    def _missed(self, after: int, upto: int | None, stream: str | None) -> tuple[list[Event[Any]], int, bool]:
+        """A page of the events behind `after`, up to and with `upto` (None: all there are), the `seq` up to which all were looked
+        at, and whether there are more."""
+        with self.store.view() as view:
+            newest = upto if upto is not None else view.newest()
+            page = view.events(after=after, stream=stream, limit=_PAGE) if after < newest else []
+        found = [event for event in page if event.seq <= newest]
+        if len(found) == _PAGE:
+            return found, found[-1].seq, True
+        return found, max(after, newest), False
 
     def run_json(self, run: str) -> dict[str, Any]:
         """A run as every surface shows it: `{session, run, outcome, result, error, usage, cost, changes, asks}`."""
@@ -314,14 +403,19 @@ class Stead:
             self._owner = ProcessLock(self.data / "locks", self.store.ids.new(), about)
         return str(self._owner.id)
 
-    def _living(self) -> list[dict[str, Any]]:
+    def _alive(self, owner: str) -> bool:
         from stead.store.lock import living
 
-        return living(self.data / "locks")
+        return owner in {about["id"] for about in living(self.data / "locks")}
 
     def _publish_frame(self, frame: Frame) -> None:
         for listener in list(self._frames):
-            listener(frame)
+            try:
+                listener(frame)
+            except Exception:  # who looks on does not end the run
+                import logging
+
+                logging.getLogger("stead").exception("a listener failed")
 
     def _folder(
         self, view: Reads, old: sessions.Session | None, project: str | Path | None
@@ -351,10 +445,18 @@ class Stead:
             return
         from stead.agent.workspace import settle
 
-        settle(self.store, self._root_of)
+        settle(self.store, self._root_of, self._at_work)
         self.store.write(lambda tx: runs.recover(tx, dead))
         for owner in dead:
             forget_owner(locks, owner)
+
+    def _at_work(self, run: str) -> bool:
+        with self.store.view() as view:
+            try:
+                found = runs.get(view, run)
+            except SteadError:
+                return False
+        return found.status != "ended" and self._alive(found.owner)
 
     def _root_of(self, session: str) -> Path | None:
         with self.store.view() as view:
@@ -397,7 +499,10 @@ class RunHandle:
 
         if self._task is not None:
             await asyncio.wait([self._task])
-            self._task.result()
+            if not self._task.cancelled():
+                self._task.result()
+        while self._task is None and self._at_work():  # noqa: ASYNC110 another process works on it
+            await asyncio.sleep(POLL_SECONDS)
 
     def abort(self) -> None:
         """End the run now; its open calls get their results and it is stored as aborted. Returns at once."""
@@ -409,13 +514,18 @@ class RunHandle:
         """The `--allow` rules that would have let the refused calls through."""
         return list(dict.fromkeys(self._loop.flags)) if self._loop else []
 
+    def _at_work(self) -> bool:
+        with self._house.store.view() as view:
+            run = runs.get(view, self.id)
+        return run.status == "running" and self._house._alive(run.owner)
+
     async def _obey(self) -> None:
         """End the run when another process asks for it."""
         import asyncio
 
         while True:
-            await asyncio.sleep(ABORT_POLL_SECONDS)
-            with self._house.store.view() as view:
+            await asyncio.sleep(POLL_SECONDS)
+            with suppress(SteadError), self._house.store.view() as view:  # a store that is busy now is looked into again
                 if runs.abort_requested(view, self.id):
                     self.abort()
                     return
@@ -444,6 +554,8 @@ class _Start:
 
     def job(self, tx: Any, packed: Sequence[Any]) -> tuple[runs.Run, bool]:
         """Store the prompt and begin the run. True with a run that is new."""
+        if self.session is not None and self.key is not None and (known := runs.with_key(tx, self.session, self.key)):
+            return known, False
         person = people.local_person(tx)
         project = projects.open_project(
             tx, self.folder, id=self.ids[0], found=self.known, owner=person.id, instructions=self.instructions
@@ -470,6 +582,22 @@ class _Start:
             key=self.key,
         )
         return run, run.id == self.ids[2]
+
+
+def _prompt_parts(parts: str | Sequence[Any]) -> list[dict[str, Any]]:
+    """What a person may send: texts and files, not all of them empty."""
+    from stead.core.parts import issue
+
+    listed: Sequence[Any] = [{"type": "text", "text": parts}] if isinstance(parts, str) else parts
+    given = [dict(part) for part in listed]
+    for part in given:
+        if part.get("type") not in ("text", "file"):
+            raise SteadError("usage", f"A prompt is made of text and files, not of {part.get('type')!r}.")
+        if found := issue(part):
+            raise SteadError("usage", f"A part of the prompt is wrong: {found['path']} is {found['message']}.")
+    if not any(part["type"] == "file" or part["text"].strip() for part in given):
+        raise SteadError("usage", "The prompt is empty.")
+    return given
 
 
 def ask_json(ask: asks.Ask) -> dict[str, Any]:

@@ -14,8 +14,10 @@ from stead.agent.tools import paths
 from stead.agent.tools.base import Input, Interrupted, Result, Tool
 from stead.agent.workspace import CallContext
 from stead.core.errors import SteadError
-from stead.core.parts import ToolPart
+from stead.core.events import Fact
+from stead.core.parts import PatchFile, PatchPart, ToolPart
 from stead.domain import asks, changes, permissions, runs, sessions
+from stead.store.database import Reads
 from stead.store.log import Tx
 
 if TYPE_CHECKING:
@@ -28,6 +30,16 @@ Asker = Literal["deny", "allow", "wait"] | Ask
 an approval, `{"text": str}` for a question, None when nobody could be asked."""
 
 NOBODY = "Refused: this needs a person's approval and nobody could be asked. Nothing was executed."
+
+
+def patch_of(view: Reads, run: runs.Run, after: int) -> PatchPart | None:
+    """What the run's calls behind `after` changed, file by file; None when that is nothing."""
+    sums: dict[str, PatchFile] = {}
+    for change in changes.listed(view, run.session, run=run.id, after=after):
+        file = sums.setdefault(change.path, {"path": change.path, "additions": 0, "deletions": 0})
+        file["additions"] += change.additions
+        file["deletions"] += change.deletions
+    return {"type": "patch", "files": list(sums.values())} if sums else None
 
 
 @dataclass(slots=True)
@@ -45,36 +57,26 @@ class Calls:
         if isinstance(checked, Result):  # an unknown tool or unfit arguments: nothing to judge, nothing executed
             return await self._finish(n, part, checked, 0.0)
         tool, fit = checked
+        try:  # before the judgement: what is judged is where the paths lead now, not where they lead when somebody has answered
+            judged = frozenset(paths.real(self.loop.root, text) for text in tool.paths(fit))
+        except SteadError as failure:
+            return await self._finish(n, part, Result(error=f"{failure.message} Nothing was executed."), 0.0)
         given = fit.model_dump(exclude_unset=True)
         decision = gate.judge(self.loop.rules, part["tool"], given, project=self.loop.root, home=self.loop.home)
         if decision.action == "ask":
-            refused = await self._approve(n, part, given, decision)
+            by, refused = await self._approve(n, part, given, decision)
         else:
             refused = None if decision.action == "allow" else f"Denied by a rule: {decision.why} Nothing was executed."
-            await self._decided(part, decision.action, "rule", decision)
+            by = "rule"
+        decided = _decided(part, "allow" if refused is None else "deny", by, decision)
         if refused is not None:
-            return await self._end(n, part, {"status": "denied", "error": refused})
-        judged = frozenset(paths.real(self.loop.root, text) for text in tool.paths(fit))
-        return await self._execute(n, part, tool, fit, judged)
-
-    async def patch(self, first: int, after: int) -> None:
-        """Store what the calls of this step changed, if they changed anything."""
-        loop = self.loop
-        with loop.store.view() as view:
-            made = changes.listed(view, loop.run.session, run=loop.run.id, after=after)
-        sums: dict[str, list[int]] = {}
-        for change in made:
-            counts = sums.setdefault(change.path, [0, 0])
-            counts[0] += change.additions
-            counts[1] += change.deletions
-        if sums:
-            files = [{"path": path, "additions": plus, "deletions": minus} for path, (plus, minus) in sums.items()]
-            await loop._add(loop._take_number(), {"type": "patch", "files": files})  # type: ignore[typeddict-item]
+            return await self._end(n, part, {"status": "denied", "error": refused}, first=decided)
+        return await self._execute(n, part, tool, fit, judged, decided)
 
     # --- asking ---------------------------------------------------------------------------------------------------------------
 
-    async def _approve(self, n: int, part: ToolPart, given: dict[str, Any], decision: gate.Decision) -> str | None:
-        """Ask a person about a call. None: allowed; else what the model is told."""
+    async def _approve(self, n: int, part: ToolPart, given: dict[str, Any], decision: gate.Decision) -> tuple[str, str | None]:
+        """Ask a person about a call. Gives who decided, and what the model is told of a refusal (None: allowed)."""
         about = {
             "tool": part["tool"],
             "arguments": part["arguments"],
@@ -85,17 +87,18 @@ class Calls:
         answer = await self._ask("approval", n, about)
         if answer is None:
             self.loop.refused = True
-            await self._decided(part, "deny", "nobody", decision)
             self.loop.flags.append(gate.flag_for(part["tool"], given))
-            return NOBODY
-        allowed = bool(answer.get("allow"))
+            return "nobody", NOBODY
+        by = str(answer.get("by") or "person:local")
+        if not answer.get("allow"):
+            reason = f" They said: {answer['reason']}" if answer.get("reason") else ""
+            return by, f"Denied by the person. Nothing was executed.{reason}"
         for text in answer.get("rules") or ():
-            self.loop.rules.append(gate.parse(text, "allow", "session", "approval"))
-        await self._decided(part, "allow" if allowed else "deny", str(answer.get("by") or "person:local"), decision)
-        if allowed:
-            return None
-        reason = f" They said: {answer['reason']}" if answer.get("reason") else ""
-        return f"Denied by the person. Nothing was executed.{reason}"
+            try:
+                self.loop.rules.append(gate.parse(str(text), "allow", "session", "approval"))
+            except SteadError as error:  # the call itself is allowed all the same
+                self.loop.notice(error.message)
+        return by, None
 
     async def _ask(self, kind: asks.Kind, n: int, about: dict[str, Any]) -> Answer | None:
         loop, policy = self.loop, self.loop.on_ask
@@ -112,33 +115,49 @@ class Calls:
                 tx.append(loop.run.session, runs.RunWaiting(run=loop.run.id, ask=ask), run=loop.run.id)
             return asks.get(tx, ask)
 
-        found: asks.Ask = await loop._commit(opened)
+        found: asks.Ask = await loop.commit(opened)
         if policy == "wait":
             from stead.agent.loop import Waiting
 
             raise Waiting
         assert callable(policy)
         answer = await policy(found)
-        if answer is None:
-            await loop._commit(lambda tx: asks.close_open(tx, loop.run.session, loop.run.id, "nobody could be asked"))
-        else:
-            await loop._commit(lambda tx: asks.answer(tx, ask, answer, by=str(answer.get("by") or "person:local")))
-        return answer
 
-    async def _decided(self, part: ToolPart, action: Literal["allow", "deny"], by: str, decision: gate.Decision) -> None:
-        rule = None if decision.rule is None else decision.to_json()["rule"]
-        fact = permissions.PermissionDecided(
-            call=part["call"], tool=part["tool"], action=action, by=by, why=decision.why, rule=rule
-        )
-        await self.loop._commit(lambda tx: tx.append(self.loop.run.session, fact, run=self.loop.run.id))
+        def settled(tx: Tx) -> Answer | None:
+            """The answer that counts: the first one, from whatever surface it came."""
+            if asks.get(tx, ask).status == "open":
+                if answer is None:
+                    asks.close(tx, ask, "nobody could be asked")
+                else:
+                    asks.answer(tx, ask, answer, by=str(answer.get("by") or "person:local"))
+            return asks.get(tx, ask).answer
+
+        return cast("Answer | None", await loop.commit(settled))
 
     # --- doing ----------------------------------------------------------------------------------------------------------------
 
-    async def _execute(self, n: int, part: ToolPart, tool: Tool, given: Input, judged: frozenset[Path]) -> ToolPart:
+    async def _execute(
+        self,
+        n: int,
+        part: ToolPart,
+        tool: Tool,
+        given: Input,
+        judged: frozenset[Path],
+        decided: permissions.PermissionDecided,
+    ) -> ToolPart:
         loop = self.loop
-        started = sessions.ToolStarted(message=loop.run.message, n=n, call=part["call"])
-        await loop._commit(lambda tx: tx.append(loop.run.session, started, run=loop.run.id))
-        begin = loop.store.clock.monotonic()
+
+        def begin(tx: Tx) -> bool:
+            if runs.abort_requested(tx, loop.run.id):
+                return False
+            tx.append(loop.run.session, decided, run=loop.run.id)
+            started = sessions.ToolStarted(message=loop.run.message, n=n, call=part["call"])
+            tx.append(loop.run.session, started, run=loop.run.id)
+            return True
+
+        if not await loop.commit(begin):
+            raise asyncio.CancelledError  # nothing starts behind somebody's wish to stop
+        since = loop.store.clock.monotonic()
         try:
             result = await tools.perform(tool, given, self._context(n, part, judged))
         except Interrupted as cut:
@@ -146,7 +165,7 @@ class Calls:
             told = runs.unknown_result(ran, why="The run was aborted", output=cut.partial.output)
             loop.early.append((n, part["call"], told))
             raise
-        return await self._finish(n, part, result, loop.store.clock.monotonic() - begin)
+        return await self._finish(n, part, result, loop.store.clock.monotonic() - since)
 
     async def _finish(self, n: int, part: ToolPart, result: Result, seconds: float) -> ToolPart:
         end: dict[str, Any] = {
@@ -160,7 +179,10 @@ class Calls:
             end["files"] = result.files
         return await self._end(n, part, end, full=result.full)
 
-    async def _end(self, n: int, part: ToolPart, end: dict[str, Any], *, full: bytes | None = None) -> ToolPart:
+    async def _end(
+        self, n: int, part: ToolPart, end: dict[str, Any], *, full: bytes | None = None, first: Fact | None = None
+    ) -> ToolPart:
+        """Store the call's one result; `first` is what is to stand before it in the log."""
         loop = self.loop
         if full is not None:
             prepared = await asyncio.to_thread(loop.store.blobs.prepare, full)
@@ -172,10 +194,12 @@ class Calls:
         def job(tx: Tx) -> None:
             if prepared is not None:
                 tx.put(prepared)
+            if first is not None:
+                tx.append(loop.run.session, first, run=loop.run.id)
             fact = sessions.ToolEnded(message=loop.run.message, n=n, call=part["call"], result=tx.unpack(packed))
             tx.append(loop.run.session, fact, run=loop.run.id)
 
-        await loop._commit(job)
+        await loop.commit(job)
         return cast(ToolPart, {**part, **end})
 
     def _context(self, n: int, part: ToolPart, judged: frozenset[Path] | None) -> CallContext:
@@ -206,3 +230,8 @@ class Calls:
             show=show,
             question=question,
         )
+
+
+def _decided(part: ToolPart, action: Literal["allow", "deny"], by: str, decision: gate.Decision) -> permissions.PermissionDecided:
+    rule = None if decision.rule is None else decision.to_json()["rule"]
+    return permissions.PermissionDecided(call=part["call"], tool=part["tool"], action=action, by=by, why=decision.why, rule=rule)

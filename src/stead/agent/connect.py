@@ -37,7 +37,7 @@ def connect(
     if ref.provider == SCRIPT:
         from stead.agent.models import script
 
-        return Connection(script.load(root / ref.model), SCRIPT, ref.model, window, lambda tokens: 0.0)
+        return Connection(script.load(root / ref.model), SCRIPT, ref.model, window, lambda tokens: 0.0, own=True)
     return _provided(view, ref, environ, vault, window)
 
 
@@ -75,6 +75,5 @@ def _provided(view: Reads, ref: ModelRef, environ: Mapping[str, str], vault: Sec
 
     meta = providers.meta_of(view, provider.name).get(ref.model)
     known = meta["context"] if meta else None
-    return Connection(
-        model, provider.name, ref.model, window or known or prices.context_window(provider.kind, ref.model, url=provider.url), price
-    )
+    window = window or known or prices.context_window(provider.kind, ref.model, url=provider.url)
+    return Connection(model, provider.name, ref.model, window, price, own=True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 from stead.agent.models.base import Request, ToolSpec, Turn
-from stead.agent.models.count import request_chars, tokens
+from stead.agent.models.count import tokens
 from stead.agent.tools import TOOLS
+from stead.core import parts as known_parts
 from stead.core.clock import day
 from stead.core.errors import SteadError
-from stead.core import parts as known_parts
+from stead.core.jsontext import dump_foreign
 from stead.core.parts import FilePart
 from stead.domain import attachments, sessions
 from stead.store.blobs import Blobs
@@ -23,17 +25,31 @@ def system_text(root: Path, now: int) -> str:
     import platform
 
     return (
-        "You are stead, a coding agent working in a person's project on their own machine. Use the tools to look before you act, make"
-        " the smallest change that does what was asked, and check it when a quick check exists. Paths are relative to the project"
-        " folder. Never commit, push or delete work that you did not make unless you are asked to. When a tool call is refused, do"
-        " not try to get around it: say what you would need. When you are done, say briefly what you changed and what is left.\n\n"
+        "You are stead, a coding agent working in a person's project on their own machine. Use the tools to look before you act,"
+        " make the smallest change that does what was asked, and check it when a quick check exists. Paths are relative to the"
+        " project folder. Never commit, push or delete work that you did not make unless you are asked to. When a tool call is"
+        " refused, do not try to get around it: say what you would need. When you are done, say briefly what you changed and what"
+        " is left.\n\n"
         f"Project folder: {root}\nPlatform: {platform.system()} {platform.machine()}\nToday: {day(now)} (UTC)"
     )
 
 
+@cache
+def _tool_specs() -> tuple[ToolSpec, ...]:
+    """Made once: a schema from pydantic costs a millisecond."""
+    return tuple(ToolSpec(tool.name, tool.description, tool.schema()) for tool in TOOLS.values())
+
+
 def tool_specs() -> list[ToolSpec]:
     """The built-in tools as models see them."""
-    return [ToolSpec(tool.name, tool.description, tool.schema()) for tool in TOOLS.values()]
+    return list(_tool_specs())
+
+
+@cache
+def fixed_chars(root: Path) -> int:
+    """Characters of what every request of this project carries beside the conversation."""
+    tools = sum(len(tool.name) + len(tool.description) + len(dump_foreign(tool.schema)) for tool in _tool_specs())
+    return len(system_text(root, 0)) + tools
 
 
 def history(view: Reads, session: str, blobs: Blobs, *, before: int | None = None) -> list[Turn]:
@@ -57,15 +73,14 @@ def loader(blobs: Blobs, folder: Path) -> Callable[[FilePart], bytes]:
     return load
 
 
-def refuse_overfull(request: Request, window: int | None) -> None:
-    """Raise `context_full` before a call that cannot fit is paid for. The count is a low estimate; the provider has the last word."""
-    if window is None:
+def refuse_overfull(request: Request, window: int | None, chars: int) -> None:
+    """Raise `context_full` before a call that cannot fit is paid for. `chars` are the request's; the count of tokens is a low
+    estimate, and the provider has the last word."""
+    if window is None or (estimate := tokens(chars)) <= window:
         return
-    estimate = tokens(request_chars(request))
-    if estimate > window:
-        raise SteadError(
-            "context_full",
-            f"The conversation has about {estimate:,} tokens; {request.model} reads {window:,}.",
-            hint="Start a new session (`stead run` without -c), or choose a model with a larger window (`-m`). Nothing was sent.",
-            details={"tokens": estimate, "window": window},
-        )
+    raise SteadError(
+        "context_full",
+        f"The conversation has about {estimate:,} tokens; {request.model} reads {window:,}.",
+        hint="Start a new session (`stead run` without -c), or choose a model with a larger window (`-m`). Nothing was sent.",
+        details={"tokens": estimate, "window": window},
+    )

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from stead.agent import context
-from stead.agent.calls import Asker, Calls
+from stead.agent.answers import Answers
+from stead.agent.calls import Asker, Calls, patch_of
 from stead.agent.frames import Frame, Publish
 from stead.agent.gate import Rule
-from stead.agent.models import retry
-from stead.agent.models.base import Closed, Delta, Finished, Model, Opened, ProviderError, Request, Turn
-from stead.agent.models.count import estimate
+from stead.agent.models.base import Model, Request, Turn
+from stead.agent.models.count import part_chars
+from stead.agent.workspace import see_through
 from stead.core.errors import SteadError
-from stead.core.parts import NO_TOKENS, Part, StepPart, Tokens, ToolPart
+from stead.core.parts import NO_TOKENS, Part, Tokens, ToolPart
 from stead.domain import asks, runs, sessions, usage
 from stead.domain.runs import Outcome, Run
 from stead.store.log import Tx
@@ -45,13 +46,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A model with what the ledger needs to know of it. `price` gives dollars for tokens, None where unknown."""
+    """A model with what the ledger needs to know of it. `price` gives dollars for tokens, None where unknown; `own`: the model
+    was made for this run and is closed with it."""
 
     model: Model
     provider: str
     name: str
     window: int | None
     price: Callable[[Tokens], float | None]
+    own: bool = False
 
 
 @dataclass(slots=True)
@@ -81,10 +84,24 @@ class Loop:
     """What `--allow` would need to say for the calls that were refused because nobody could be asked."""
     early: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
     """Results of calls that an abort ended: (part number, call, result)."""
-    _live: dict[int, _Live] = field(default_factory=dict)
+    changes_after: int | None = None
+    """While calls are being run: the `seq` behind which their changes stand."""
+    answers: Answers = field(init=False)
+    _chars: int = 0
+
+    def __post_init__(self) -> None:
+        self.answers = Answers(self)
 
     async def execute(self) -> Outcome:
         """Run to the end and give the outcome. The end is stored whatever happens, a cancellation included."""
+        try:
+            return await self._run()
+        finally:
+            if self.connection.own:
+                with suppress(Exception):
+                    await self.connection.model.aclose()
+
+    async def _run(self) -> Outcome:
         error: dict[str, Any] | None = None
         outcome: Outcome
         try:
@@ -100,7 +117,7 @@ class Loop:
             import logging
 
             logging.getLogger("stead.agent").exception("the run failed")
-            outcome, error = "error", {"code": "internal", "message": f"{type(failure).__name__}: {failure}"}
+            outcome, error = "error", {"code": "internal", "message": f"{type(failure).__name__}: {failure}"[:1000]}
         await self._end(outcome, error)
         return outcome
 
@@ -121,122 +138,41 @@ class Loop:
                 if broken >= BROKEN_STEPS:
                     message = f"The model's tool calls were cut off {broken} times in a row; they were not executed."
                     raise SteadError("provider_error", message, hint="Allow longer answers, or ask for smaller steps.")
-            elif self.steps and not self._called_in_last_step():
-                await self._note_empty()
+            elif self.steps and not any(part["type"] == "tool" for part in self._last_step()):
+                await self._note_short()
                 return "denied" if self.refused else "done"
-            self._check_limits()
-            await self._step()
+            self.check_limits()
+            request = self._request()
+            if self.connection.window is not None:
+                chars = self._chars + sum(part_chars(part) for _, part in self.parts)
+                context.refuse_overfull(request, self.connection.window, chars)
+            await self.answers.next(request)
 
-    def _check_limits(self) -> None:
+    def check_limits(self) -> None:
+        """Raise when the run has used what it may."""
         if self.steps >= self.limits.steps:
             hint = "`stead run -c` goes on; --max-steps allows more."
             raise SteadError("limit_steps", f"The run used its {self.limits.steps} steps.", hint=hint)
         if self.limits.cost is not None and self.spent is not None and self.spent >= self.limits.cost:
             raise SteadError("limit_cost", f"The run cost ${self.spent:.4f}; the limit was ${self.limits.cost:.4f}.")
 
-    async def _step(self) -> None:
-        """One model call, with retries; its parts, usage and step part are stored when it returns."""
-        request = self._request()
-        context.refuse_overfull(request, self.connection.window)
-        attempt = 1
-        while True:
-            first = self.next_n
-            try:
-                finished = await self._stream(request)
-                break
-            except ProviderError as error:
-                wait = retry.delay(error, attempt, jitter=self.jitter)
-                await self._failed(error, request, first, again=wait is not None)
-                if wait is None:
-                    raise
-                self._notice(f"{error.message} Trying again in {wait:.0f} s.")
-                await asyncio.sleep(wait)
-                attempt += 1
-        await self._finished(finished)
-
-    async def _stream(self, request: Request) -> Finished:
-        base = self.next_n
-        async with aclosing(cast(Any, self.connection.model.stream(request))) as items:
-            async for item in items:
-                if isinstance(item, Delta):
-                    self._live[base + item.n].grow(item.text, self.publish)
-                elif isinstance(item, Opened):
-                    part_id = f"{self.run.session}.{self.run.message}.{base + item.n}"
-                    self._live[base + item.n] = _Live(item.part, self.run, part_id)
-                    self.next_n = max(self.next_n, base + item.n + 1)
-                elif isinstance(item, Closed):
-                    await self._add(base + item.n, item.part)
-                    self._live.pop(base + item.n, None)
-                elif isinstance(item, Finished):
-                    return item
-        raise ProviderError("stream_cut", "The answer ended without saying that it was finished.", retryable=True)
-
-    async def _finished(self, finished: Finished) -> None:
-        """Store the end of a model call: the step part and its usage, in one commit."""
-        cost = finished.cost if finished.cost is not None else self.connection.price(finished.tokens)
-        part: StepPart = {
-            "type": "step",
-            "model": finished.model or self.connection.name,
-            "tokens": finished.tokens,
-            "cost": None if cost is None else round(cost, 9),
-            "finish": finished.finish,
-        }
-        if finished.estimated:
-            part["estimated"] = True
-        if finished.stop_sequence is not None:
-            part["stop_sequence"] = finished.stop_sequence
-        n = self._take_number()
-        fact = sessions.StepEnded(
-            message=self.run.message, n=n, part=part, project=self.run.project, provider=self.connection.provider
-        )
-        await self._commit(lambda tx: tx.append(self.run.session, fact, run=self.run.id))
-        self.parts.append((n, part))
-        self.steps += 1
+    def spend(self, cost: float | None) -> None:
+        """Count the dollars of a call; None where its price is unknown."""
         self.spent = None if cost is None or self.spent is None else self.spent + cost
-        for warning in finished.warnings:
-            await self._add_notice("provider_warning", warning)
-        if finished.finish == "content_filter":
-            raise SteadError("content_filter", "The provider withheld the answer.")
-
-    async def _failed(self, error: ProviderError, request: Request, first: int, *, again: bool) -> None:
-        """Store what a failed model call cost. Before another attempt its parts are taken back; at the last one they are kept."""
-        written = sum(len(text) for text in self._texts(first))
-        known = error.tokens
-        tokens = known or (estimate(request, written) if error.code == "stream_cut" else dict(NO_TOKENS))
-        fact = usage.CallEnded(
-            purpose="failed",
-            project=self.run.project,
-            provider=self.connection.provider,
-            model=self.connection.name,
-            tokens=cast(Tokens, tokens),
-            cost=self.connection.price(cast(Tokens, tokens)),
-            estimated=known is None,
-            code=error.code,
-        )
-        retract = sessions.StepRetracted(message=self.run.message, n=first, reason=error.code)
-        stored = any(n >= first for n, _ in self.parts)
-
-        def job(tx: Tx) -> None:
-            tx.append(self.run.session, fact, run=self.run.id)
-            if again and stored:
-                tx.append(self.run.session, retract, run=self.run.id)
-
-        await self._commit(job)
-        if again:
-            # The numbers stay used: a part that was seen and taken back never shares its id with another.
-            self.parts = [(n, part) for n, part in self.parts if n < first]
-            self._live.clear()
 
     # --- tool calls -----------------------------------------------------------------------------------------------------------
 
     async def _calls(self, pending: list[tuple[int, ToolPart]]) -> None:
         calls = Calls(self)
-        first = min(n for n, _ in pending)
-        after = await asyncio.to_thread(self._last_seq)
+        self.changes_after = await asyncio.to_thread(self._last_seq)
         for n, part in pending:
             done = await calls.one(n, part)
             self.parts = [(at, done if at == n else old) for at, old in self.parts]
-        await calls.patch(first, after)
+        with self.store.view() as view:
+            patch = patch_of(view, self.run, self.changes_after)
+        self.changes_after = None  # what is added now is committed, cancelled or not
+        if patch:
+            await self.add(self.take_number(), patch)
 
     def _last_seq(self) -> int:
         with self.store.view() as view:
@@ -246,11 +182,11 @@ class Loop:
     def _pending(self) -> list[tuple[int, ToolPart]]:
         return [(n, part) for n, part in self.parts if part["type"] == "tool" and part["status"] == "pending"]
 
-    def _called_in_last_step(self) -> bool:
-        """Whether the last model call asked for tools: then the model has to see their results."""
+    def _last_step(self) -> list[Part]:
+        """The parts of the newest model call, its step part last."""
         ends = [at for at, (_, part) in enumerate(self.parts) if part["type"] == "step"]
         begin = ends[-2] + 1 if len(ends) > 1 else 0
-        return any(part["type"] == "tool" for _, part in self.parts[begin : ends[-1]])
+        return [part for _, part in self.parts[begin : ends[-1] + 1]]
 
     # --- storing --------------------------------------------------------------------------------------------------------------
 
@@ -260,6 +196,8 @@ class Loop:
             stored = sessions.message(view, self.run.session, self.run.message)
             self.parts = [(n, cast(Part, self.store.blobs.resolve(part))) for n, part in stored.parts]
             self.next_n = sessions.next_part(view, self.run.session, self.run.message)
+            self.spent = usage.of_run(view, self.run.id)["cost"]
+        self._chars = context.fixed_chars(self.root) + sum(part_chars(part) for turn in self.history for part in turn.parts)
         self.steps = sum(part["type"] == "step" for _, part in self.parts)
         self.prompt = "\n".join(
             part["text"] for turn in self.history[-1:] for part in turn.parts if turn.role == "user" and part["type"] == "text"
@@ -279,88 +217,67 @@ class Loop:
             prompt=self.prompt,
         )
 
-    async def _commit(self, job: Callable[[Tx], Any]) -> Any:
+    async def commit(self, job: Callable[[Tx], Any]) -> Any:
+        """Run a job of this run's in the store; durable when it returns."""
         return await self.store.commit(job, actor=f"run:{self.run.id}")
 
-    async def _add(self, n: int, part: Part) -> None:
+    async def add(self, n: int, part: Part) -> None:
         """Store a closed part; durable when this returns."""
         packed = self.store.blobs.pack(part)
-        await self._commit(
+        await self.commit(
             lambda tx: sessions.add_part(tx, self.run.session, self.run.message, n, tx.unpack(packed), run=self.run.id)
         )
         self.parts.append((n, part))
-        self.parts.sort(key=lambda pair: pair[0])
+        if len(self.parts) > 1 and self.parts[-2][0] > n:
+            self.parts.sort(key=lambda pair: pair[0])
 
-    async def _add_notice(self, code: str, text: str) -> None:
-        await self._add(self._take_number(), {"type": "notice", "code": code, "text": text})
-        self._notice(text)
+    async def add_notice(self, code: str, text: str) -> None:
+        """Store a notice and show it."""
+        await self.add(self.take_number(), {"type": "notice", "code": code, "text": text})
+        self.notice(text)
 
-    async def _note_empty(self) -> None:
-        ends = [at for at, (_, part) in enumerate(self.parts) if part["type"] == "step"]
-        begin = ends[-2] + 1 if len(ends) > 1 else 0
-        if not any(part["type"] == "text" and part["text"].strip() for _, part in self.parts[begin:]):
-            await self._add_notice("empty_answer", "The model ended its turn without an answer.")
+    async def _note_short(self) -> None:
+        """Tell of an answer that is none, or less than the model wanted to say."""
+        step = self._last_step()
+        if not any(part["type"] == "text" and part["text"].strip() for part in step):
+            await self.add_notice("empty_answer", "The model ended its turn without an answer.")
+        elif any(part["type"] == "step" and part["finish"] == "length" for part in step):
+            await self.add_notice("answer_cut", "The answer reached the limit of its length and breaks off.")
 
-    def _take_number(self) -> int:
+    def take_number(self) -> int:
+        """The next free part number."""
         self.next_n += 1
         return self.next_n - 1
 
-    def _texts(self, first: int) -> list[str]:
-        closed = [part["text"] for n, part in self.parts if n >= first and part["type"] in ("text", "reasoning")]
-        return closed + [live.text for live in self._live.values()]
-
-    def _notice(self, text: str) -> None:
+    def notice(self, text: str) -> None:
+        """Show something that is not stored."""
         self.publish(Frame("notice", self.run.session, self.run.id, "", 0, text))
 
     async def _end(self, outcome: Outcome, error: dict[str, Any] | None) -> None:
-        """Close everything that is open and end the run, in one job that no second cancellation can take back."""
-        cuts = [
-            (n, self.store.blobs.pack({**live.part, "text": live.text, "cut": True}))
-            for n, live in sorted(self._live.items())
-            if live.part["type"] in ("text", "reasoning") and live.text
-        ]
-        aborted_call = outcome == "aborted" and bool(self._live)
+        """Close everything that is open and end the run, in one job that no cancellation can take back."""
+        run, blobs = self.run, self.store.blobs
         why = {"aborted": "The run was aborted"}.get(outcome, "The run ended")
+        cuts = [(n, blobs.pack(part)) for n, part in self.answers.cut()]
+        early = [(n, call, blobs.pack(result)) for n, call, result in self.early]
+        cost = self.answers.broken_off("aborted" if outcome == "aborted" else "failed")
 
         def job(tx: Tx) -> None:
+            stored = {n for n, _ in sessions.message(tx, run.session, run.message).parts} if cuts else set()
             for n, packed in cuts:
-                sessions.add_part(tx, self.run.session, self.run.message, n, tx.unpack(packed), run=self.run.id)
-            for n, call, result in self.early:
-                fact = sessions.ToolEnded(message=self.run.message, n=n, call=call, result=result)
-                tx.append(self.run.session, fact, run=self.run.id)
-            runs.close_calls(tx, self.run, tx.now, why=why)
-            asks.close_open(tx, self.run.session, self.run.id, why)
-            if aborted_call:
-                tx.append(self.run.session, self._aborted_usage(), run=self.run.id)
-            runs.end(tx, self.run.id, outcome, steps=self.steps, error=error)
+                if n not in stored:  # it may have closed in the very moment of the cancellation
+                    sessions.add_part(tx, run.session, run.message, n, tx.unpack(packed), run=run.id)
+            for n, call, packed in early:
+                fact = sessions.ToolEnded(message=run.message, n=n, call=call, result=tx.unpack(packed))
+                tx.append(run.session, fact, run=run.id)
+            runs.close_calls(tx, run, tx.now, why=why)
+            if self.changes_after is not None and (patch := patch_of(tx, run, self.changes_after)):
+                n = max(self.next_n, sessions.next_part(tx, run.session, run.message))
+                sessions.add_part(tx, run.session, run.message, n, patch, run=run.id)
+            asks.close_open(tx, run.session, run.id, why)
+            if cost is not None:
+                tx.append(run.session, cost, run=run.id)
+            runs.end(tx, run.id, outcome, steps=runs.count_steps(tx, run), error=error)
 
-        future = self.store.submit(job, actor=f"run:{self.run.id}")
-        await asyncio.shield(asyncio.wrap_future(future))
-
-    def _aborted_usage(self) -> usage.CallEnded:
-        tokens = estimate(self._request(), sum(len(live.text) for live in self._live.values()))
-        return usage.CallEnded(
-            purpose="aborted",
-            project=self.run.project,
-            provider=self.connection.provider,
-            model=self.connection.name,
-            tokens=tokens,
-            cost=self.connection.price(tokens),
-            estimated=True,
-        )
-
-
-@dataclass(slots=True)
-class _Live:
-    """A part that is still growing."""
-
-    part: Part
-    run: Run
-    part_id: str
-    text: str = ""
-
-    def grow(self, text: str, publish: Publish) -> None:
-        kind = self.part["type"]
-        if kind == "text" or kind == "reasoning":
-            publish(Frame(kind, self.run.session, self.run.id, self.part_id, len(self.text), text))
-        self.text += text
+        future = self.store.submit(job, actor=f"run:{run.id}")
+        with suppress(asyncio.CancelledError):
+            await see_through(asyncio.wrap_future(future))

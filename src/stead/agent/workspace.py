@@ -6,10 +6,11 @@ Say it, do it, say how it went: a change is captured durably, then made, then no
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from stead.core.errors import SteadError
 from stead.domain import changes, hunks, todos
@@ -17,7 +18,11 @@ from stead.domain.changes import FileState
 from stead.domain.projects.folders import decode_path, encode_path
 from stead.domain.runs import Run
 from stead.store import safefile
+from stead.store.log import Tx
 from stead.store.store import Store
+
+T = TypeVar("T")
+_BLOCK = 4096
 
 
 @dataclass(slots=True)
@@ -37,8 +42,13 @@ class CallContext:
 
     async def change(self, path: Path, content: bytes | None, *, mode: int | None = None) -> None:
         """Write or remove a file; see `tools.base.Context`. Raises `SteadError` when the file could not be written: it is then
-        as it was, and the log says so."""
+        as it was, and the log says so. Once it has begun it is finished, also when the caller is cancelled."""
         target = await asyncio.to_thread(safefile.real_path, path)
+        if self.judged is not None and target not in self.judged:
+            raise SteadError("conflict", f"{path} leads to {target} by now, not where it led when permission was given.")
+        await see_through(self._change(target, content, mode))
+
+    async def _change(self, target: Path, content: bytes | None, mode: int | None) -> None:
         before, before_state = await asyncio.to_thread(_look, target)
         blobs = self.store.blobs
         old = None if before is None else await asyncio.to_thread(blobs.prepare, before)
@@ -60,21 +70,21 @@ class CallContext:
             folders=tuple(encode_path(_stored(self.root, folder))[0] for folder in _missing(target.parent)),
         )
 
-        def capture(tx: Any) -> int:
+        def capture(tx: Tx) -> int:
             for prepared in (old, new):
                 if prepared is not None:
                     tx.put(prepared)
-            return int(tx.append(self.run.session, fact, run=self.run.id).seq)
+            return tx.append(self.run.session, fact, run=self.run.id).seq
 
         seq = await self.store.commit(capture)
         try:
-            await asyncio.to_thread(_apply, target, content, mode)
+            made = await asyncio.to_thread(_apply, target, content, mode)
         except (OSError, SteadError) as error:
             failed = changes.ChangeFailed(captured=seq, reason=str(error))
             await self.store.commit(lambda tx: tx.append(self.run.session, failed, run=self.run.id))
             raise
         additions, deletions = await asyncio.to_thread(hunks.count, before, content)
-        done = changes.ChangeApplied(captured=seq, additions=additions, deletions=deletions)
+        done = changes.ChangeApplied(captured=seq, additions=additions, deletions=deletions, mode=made)
         await self.store.commit(lambda tx: tx.append(self.run.session, done, run=self.run.id))
 
     async def keep(self, content: bytes) -> str:
@@ -100,33 +110,75 @@ class CallContext:
         self.digests[path] = digest
 
 
-def settle(store: Store, root: Callable[[str], Path | None]) -> None:
+async def see_through(work: Awaitable[T]) -> T:
+    """Await `work` to its end even when the caller is cancelled meanwhile; the cancellation is raised then."""
+    task = asyncio.ensure_future(work)
+    stop: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as cancelled:
+            stop = cancelled
+    if stop is not None:
+        if not task.cancelled():
+            task.exception()  # seen: it is not what the caller hears
+        raise stop
+    return task.result()
+
+
+def settle(store: Store, root: Callable[[str], Path | None], alive: Callable[[str], bool]) -> None:
     """After a crash: decide by the disk what became of changes that were captured and not noted as applied.
 
-    `root` gives a session's project folder. A file that holds neither content, and is one that is written in place, was torn by
-    the crash and is completed from its `after` blob. Idempotent.
+    `root` gives a session's project folder; `alive` says whether the process that owns a run still works on it. A file that the
+    crash tore while it was written in place is completed from its `after` blob; one that holds something else is left alone.
+    Idempotent. What cannot be looked at now is left for the next start.
     """
     with store.view() as view:
         left = changes.unsettled(view)
     for change in left:
         folder = root(change.session)
-        if folder is None:
+        if folder is None or (change.run is not None and alive(change.run)):
             continue
-        fact = _settled(store, change, folder / decode_path(change.path, change.encoded))
-        store.write(lambda tx, change=change, fact=fact: tx.append(change.session, fact, run=change.run))  # type: ignore[misc]
+        try:
+            fact = _settled(store, change, folder / decode_path(change.path, change.encoded))
+        except (OSError, SteadError):
+            logging.getLogger("stead.agent").warning("what became of %s is not known yet", change.path, exc_info=True)
+            continue
+        store.write(lambda tx, change=change, fact=fact: _note(tx, change, fact))  # type: ignore[misc]
+
+
+def _note(tx: Tx, change: changes.Change, fact: changes.ChangeApplied | changes.ChangeFailed) -> None:
+    if any(one.seq == change.seq for one in changes.unsettled(tx)):  # another process may have been faster
+        tx.append(change.session, fact, run=change.run)
 
 
 def _settled(store: Store, change: changes.Change, path: Path) -> changes.ChangeApplied | changes.ChangeFailed:
-    now, _ = _look(path)
+    found = safefile.state(path)
+    if found.kind not in ("absent", "file"):
+        return changes.ChangeFailed(captured=change.seq, reason=f"A {found.kind} stands there now.")
+    now = safefile.read_bytes(path) if found.kind == "file" else None
     old = None if change.before_blob is None else store.blobs.get(change.before_blob)
     new = None if change.after_blob is None else store.blobs.get(change.after_blob)
-    if now not in (old, new) and change.in_place and new is not None:
+    if change.in_place and now is not None and new is not None and _torn(now, old or b"", new):
         safefile.replace(path, new)
         now = new
     if now == new and now != old:
         additions, deletions = hunks.count(old, new)
         return changes.ChangeApplied(captured=change.seq, additions=additions, deletions=deletions)
-    return changes.ChangeFailed(captured=change.seq, reason="The program ended before the file was written.")
+    reason = "The program ended before the file was written." if now == old else "The file holds something else by now."
+    return changes.ChangeFailed(captured=change.seq, reason=reason)
+
+
+def _torn(now: bytes, old: bytes, new: bytes) -> bool:
+    """Whether `now` is what an interrupted write of `new` over `old` leaves: each byte from one of them, or not yet written."""
+    if now in (old, new) or len(now) not in (len(old), len(new), max(len(old), len(new))):
+        return False
+    old, new = old.ljust(len(now), b"\0"), new.ljust(len(now), b"\0")
+    for at in range(0, len(now), _BLOCK):
+        piece, one, other = (text[at : at + _BLOCK] for text in (now, old, new))
+        if piece != one and piece != other and any(byte not in (a, b, 0) for byte, a, b in zip(piece, one, other, strict=False)):
+            return False
+    return True
 
 
 def _look(path: Path) -> tuple[bytes | None, FileState]:
@@ -139,12 +191,13 @@ def _look(path: Path) -> tuple[bytes | None, FileState]:
     return content, {"kind": "file", "mode": found.mode, "size": len(content)}
 
 
-def _apply(path: Path, content: bytes | None, mode: int | None) -> None:
+def _apply(path: Path, content: bytes | None, mode: int | None) -> int | None:
+    """Change the file at this real path; gives the permission bits that it has then. A link on the way by now is refused."""
     if content is None:
-        safefile.remove(path)
-        return
-    safefile.make_folders(path.parent)
-    safefile.replace(path, content, mode=mode)
+        safefile.remove(path, follow=False)
+        return None
+    safefile.replace(path, content, mode=mode, follow=False)
+    return safefile.state(path).mode
 
 
 def _missing(folder: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from stead.core.errors import SteadError
 from stead.core.events import Event, Fact, event
 from stead.core.jsontext import dumps, loads
+from stead.domain.runs import RunEnded
 from stead.domain.sessions import SessionDeleted
 from stead.store.database import Reads
 from stead.store.feature import Feature
@@ -72,6 +73,12 @@ def _answered(tx: Tx, e: Event[AskAnswered]) -> None:
 @FEATURE.projects(AskClosed)
 def _closed(tx: Tx, e: Event[AskClosed]) -> None:
     tx.q("UPDATE asks SET status='closed' WHERE id=?", e.data.ask)
+
+
+@FEATURE.projects(RunEnded)
+def _run_ended(tx: Tx, e: Event[RunEnded]) -> None:
+    """However a run ended, nobody waits for its answers any more."""
+    tx.q("UPDATE asks SET status='closed' WHERE status='open' AND session=? AND run=?", e.stream, e.data.run)
 
 
 @FEATURE.projects(SessionDeleted)

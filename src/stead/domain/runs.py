@@ -237,8 +237,8 @@ def owned(view: Reads, owner: str) -> bool:
 
 def active(view: Reads, session: str) -> Run | None:
     """The session's run that has not ended, if there is one."""
-    row = view.one(f"SELECT {_COLUMNS} FROM runs WHERE session=? AND status<>'ended' ORDER BY seq DESC LIMIT 1", session)
-    return Run(*row) if row else None
+    newest_run = last(view, session)  # no run begins before the one before it has ended
+    return newest_run if newest_run is not None and newest_run.status != "ended" else None
 
 
 def last(view: Reads, session: str) -> Run | None:
@@ -299,7 +299,8 @@ def close_calls(tx: Tx, run: Run, now: int, *, why: str = "The program ended") -
     )
     open_parts = {n: ts for n, _, ts in rows}
     for n, part in sessions.message(tx, run.session, run.message).parts:
-        if n in open_parts and isinstance(part, dict) and part.get("type") == "tool":
+        waits = isinstance(part, dict) and part.get("type") == "tool" and part.get("status") in ("pending", "running")
+        if n in open_parts and waits:
             result = unknown_result(None if open_parts[n] is None else max(now - open_parts[n], 0), why=why)
             tx.append(run.session, sessions.ToolEnded(message=run.message, n=n, call=part["call"], result=result), run=run.id)
 

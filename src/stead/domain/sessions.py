@@ -124,7 +124,7 @@ FEATURE = Feature(
             started BIGINT, ended BIGINT, PRIMARY KEY(session, message, n)
         """,
     },
-    indexes={"sessions_listed": "sessions(project, updated)", "sessions_updated": "sessions(updated)"},
+    indexes={"sessions_listed": "sessions(project, updated, seq)", "sessions_updated": "sessions(updated, seq)"},
 )
 
 _CHANGEABLE = ("title", "agent", "model", "max_steps", "pinned", "archived", "trashed")
@@ -341,7 +341,7 @@ def page(
     if project is not None:
         where, args = where + " AND project=?", [*args, project]  # type: ignore[list-item]
     if before is not None:
-        where, args = where + " AND (updated<? OR (updated=? AND seq<?))", [*args, before[0], before[0], before[1]]
+        where, args = where + " AND (updated, seq)<(?,?)", [*args, *before]
     rows = view.q(f"SELECT {_COLUMNS} FROM sessions WHERE {where} ORDER BY updated DESC, seq DESC LIMIT ?", *args, limit)
     return [_session(row) for row in rows]
 

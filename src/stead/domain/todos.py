@@ -52,10 +52,8 @@ def replace(
 ) -> list[Todo]:
     """Replace the session's list by these (text, status). An item whose text was in the list keeps its id."""
     known = {todo["text"]: todo["id"] for todo in listed(tx, session)}
-    row = tx.one("SELECT count(*) FROM events WHERE stream=? AND kind='todos.replaced'", session)
-    generation = (row[0] if row else 0) + 1
     fresh: list[Todo] = [
-        {"id": known.pop(text, f"{session}.t{generation}.{n}"), "text": text, "status": status}
+        {"id": known.pop(text, f"{session}.t{tx.next_seq}.{n}"), "text": text, "status": status}
         for n, (text, status) in enumerate(todos)
     ]
     tx.append(session, TodosReplaced(todos=fresh), run=run)

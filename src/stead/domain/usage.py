@@ -43,8 +43,10 @@ FEATURE = Feature(
         "usage_calls": "seq {key}, session TEXT NOT NULL, run TEXT, day TEXT NOT NULL, model TEXT NOT NULL, project TEXT NOT NULL,"
         f" purpose TEXT NOT NULL, estimated INTEGER NOT NULL, {_COUNTS}",
         "usage_days": f"day TEXT NOT NULL, model TEXT NOT NULL, project TEXT NOT NULL, {_COUNTS}, PRIMARY KEY(day, model, project)",
-        "usage_messages": "day TEXT NOT NULL, role TEXT NOT NULL, messages INTEGER NOT NULL, PRIMARY KEY(day, role)",
-        "usage_sessions": "day TEXT NOT NULL, session TEXT NOT NULL, PRIMARY KEY(day, session)",
+        # of sessions deleted for good under the session ''
+        "usage_messages": "session TEXT NOT NULL, day TEXT NOT NULL, role TEXT NOT NULL, messages INTEGER NOT NULL,"
+        " PRIMARY KEY(session, day, role)",
+        "usage_sessions": "session TEXT NOT NULL, day TEXT NOT NULL, PRIMARY KEY(session, day)",
     },
     indexes={"usage_calls_session": "usage_calls(session)"},
 )
@@ -91,16 +93,24 @@ def _add(tx: Tx, key: tuple[str, str, str], counts: Iterable[int]) -> None:
 
 @FEATURE.projects(MessageAdded)
 def _message(tx: Tx, e: Event[MessageAdded]) -> None:
+    _add_messages(tx, e.stream, day(e.ts), e.data.role, 1)
+
+
+def _add_messages(tx: Tx, session: str, today: str, role: str, messages: int) -> None:
     tx.q(
-        "INSERT INTO usage_messages(day, role, messages) VALUES(?,?,1)"
-        " ON CONFLICT(day, role) DO UPDATE SET messages=usage_messages.messages+1",
-        *(day(e.ts), e.data.role),
+        "INSERT INTO usage_messages(session, day, role, messages) VALUES(?,?,?,?)"
+        " ON CONFLICT(session, day, role) DO UPDATE SET messages=usage_messages.messages+excluded.messages",
+        *(session, today, role, messages),
     )
 
 
 @FEATURE.projects(RunStarted)
 def _active_day(tx: Tx, e: Event[RunStarted]) -> None:
-    tx.q("INSERT INTO usage_sessions(day, session) VALUES(?,?) ON CONFLICT(day, session) DO NOTHING", day(e.ts), e.stream)
+    _add_active(tx, day(e.ts), e.stream)
+
+
+def _add_active(tx: Tx, today: str, session: str) -> None:
+    tx.q("INSERT INTO usage_sessions(day, session) VALUES(?,?) ON CONFLICT(day, session) DO NOTHING", today, session)
 
 
 @FEATURE.projects(SessionDeleted)
@@ -109,11 +119,15 @@ def _deleted(tx: Tx, e: Event[SessionDeleted]) -> None:
     changes nothing; in a rebuild, where the session's own events are gone, it gives the same ledger."""
     for key, counts in _sums_of(tx, e.data.session):
         _add(tx, key, [-value for value in counts])
-    tx.q("DELETE FROM usage_calls WHERE session=?", e.data.session)
+    for table in ("usage_calls", "usage_messages"):
+        tx.q(f"DELETE FROM {table} WHERE session=?", e.data.session)
     for kept in e.data.usage:
         if "role" in kept:
-            continue
-        _add(tx, (kept["day"], kept["model"], kept["project"]), [kept[name] for name in _SUMS])
+            _add_messages(tx, "", kept["day"], kept["role"], kept["messages"])
+        elif "active" in kept:
+            _add_active(tx, kept["day"], e.data.session)
+        else:
+            _add(tx, (kept["day"], kept["model"], kept["project"]), [kept[name] for name in _SUMS])
 
 
 def _sums_of(view: Reads, session: str) -> list[tuple[tuple[str, str, str], list[int]]]:
@@ -123,8 +137,14 @@ def _sums_of(view: Reads, session: str) -> list[tuple[tuple[str, str, str], list
 
 
 def sums_of(view: Reads, session: str) -> list[dict[str, Any]]:
-    """A session's usage by day, model and project, as `session.deleted` keeps it."""
-    return [dict(zip((*_KEYS, *_SUMS), (*key, *counts), strict=True)) for key, counts in _sums_of(view, session)]
+    """What `session.deleted` keeps of a session: its usage by day, model and project, its messages by day and role, its days."""
+    kept = [dict(zip((*_KEYS, *_SUMS), (*key, *counts), strict=True)) for key, counts in _sums_of(view, session)]
+    for today, role, messages in view.q(
+        "SELECT day, role, messages FROM usage_messages WHERE session=? ORDER BY day, role", session
+    ):
+        kept.append({"day": today, "role": role, "messages": messages})
+    days = view.q("SELECT day FROM usage_sessions WHERE session=? ORDER BY day", session)
+    return kept + [{"day": today, "active": True} for (today,) in days]
 
 
 def of_run(view: Reads, run: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stead.core.errors import SteadError
 from stead.core.text import cut_bytes
+from stead.store import faults
 
 if TYPE_CHECKING:
     from stead.store.database import Row
@@ -60,12 +61,18 @@ class Blobs:
         if self._folder is None or len(stored) <= IN_DATABASE_BYTES:
             return Prepared(digest, len(content), codec, stored)
         path = self._path(digest)
-        if not path.exists():
+        kept = _codec_of(path, digest)
+        if kept is None:
             from stead.store.safefile import private_folder, write_private
 
             private_folder(path.parent)
             write_private(path, stored)
-        return Prepared(digest, len(content), codec, None)
+        else:
+            from stead.store.durable import sync_folder
+
+            sync_folder(path.parent)  # whoever wrote it may not have come that far
+        faults.point("blobs.file_durable")
+        return Prepared(digest, len(content), kept or codec, None)
 
     def get(self, digest: str) -> bytes:
         """The content of a blob. Raises `not_found` when it is not stored, `store_damaged` when its bytes are not what they
@@ -84,46 +91,80 @@ class Blobs:
         return content
 
     def pack(self, value: Any) -> Packed:
-        """Move every string over 8 KiB inside a JSON value into a blob; nothing is shortened. Call it outside of jobs."""
+        """Move every string over 8 KiB inside a JSON value into a blob, and shorter ones where there are so many that the value
+        would not fit into an event; nothing is shortened. Call it outside of jobs."""
         from stead.core.jsontext import dumps
 
-        blobs: list[Prepared] = []
-        limit = MOVED_TEXT_BYTES
-        packed = self._move(value, limit, blobs)
-        while len(dumps(packed)) > PACKED_BYTES and limit > 64:
-            limit //= 4  # many middling strings: move smaller ones too
-            packed = self._move(packed, limit, blobs)
-        return Packed(packed, tuple(blobs))
+        best: tuple[int, Any, dict[str, bytes]] | None = None
+        for limit in (MOVED_TEXT_BYTES, 2 << 10, 512):
+            moved: dict[str, bytes] = {}
+            tried = _move(value, limit, moved)
+            size = len(dumps(tried))
+            if best is None or size < best[0]:
+                best = (size, tried, moved)
+            if best[0] <= PACKED_BYTES:
+                break
+        assert best is not None
+        return Packed(best[1], tuple(self.prepare(raw) for raw in best[2].values()))
 
     def resolve(self, value: Any) -> Any:
         """Undo `pack`: every moved string back in its place."""
         if isinstance(value, dict):
-            if isinstance(value.get("$blob"), str):
+            if _is_reference(value):
                 return self.get(value["$blob"]).decode("utf-8", "surrogatepass")
-            return {key: self.resolve(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.resolve(item) for item in value]
-        return value
-
-    def _move(self, value: Any, limit: int, blobs: list[Prepared]) -> Any:
-        if isinstance(value, str) and len(value) * 4 > limit:
-            raw = value.encode("utf-8", "surrogatepass")
-            if len(raw) <= limit:
-                return value
-            prepared = self.prepare(raw)
-            blobs.append(prepared)
-            return {"$blob": prepared.hash, "size": len(raw), "head": cut_bytes(value, min(HEAD_BYTES, limit // 2))}
-        if isinstance(value, dict):
-            if "$blob" in value:
-                return value
-            return {key: self._move(item, limit, blobs) for key, item in value.items()}
+            return {_unescaped(key): self.resolve(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self._move(item, limit, blobs) for item in value]
+            return [self.resolve(item) for item in value]
         return value
 
     def _path(self, digest: str) -> Path:
         assert self._folder is not None
         return self._folder / digest[:2] / digest[2:]
+
+
+def _move(value: Any, limit: int, moved: dict[str, bytes]) -> Any:
+    """`value` with references in the place of strings over `limit` bytes, which are added to `moved` with their hashes."""
+    if isinstance(value, str) and len(value) * 4 > limit:
+        raw = value.encode("utf-8", "surrogatepass")
+        if len(raw) <= limit:
+            return value
+        digest = hashlib.sha256(raw).hexdigest()
+        moved[digest] = raw
+        return {"$blob": digest, "size": len(raw), "head": cut_bytes(value, min(HEAD_BYTES, limit // 4))}
+    if isinstance(value, dict):
+        return {_escaped(key): _move(item, limit, moved) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_move(item, limit, moved) for item in value]
+    return value
+
+
+def _is_reference(value: dict[str, Any]) -> bool:
+    return isinstance(value.get("$blob"), str)
+
+
+def _escaped(key: Any) -> Any:
+    """A key of the value's own that looks like ours gets one more `$`; `resolve` takes it away again."""
+    return f"${key}" if isinstance(key, str) and key.startswith("$") and key.lstrip("$") == "blob" else key
+
+
+def _unescaped(key: Any) -> Any:
+    return key[1:] if isinstance(key, str) and key.startswith("$$") and key.lstrip("$") == "blob" else key
+
+
+def _codec_of(path: Path, digest: str) -> str | None:
+    """How the content with this hash is stored in the file at `path`; None when it is not there, or damaged."""
+    try:
+        stored = path.read_bytes()
+    except OSError:
+        return None
+    for codec, read in ((_ZSTD, _decompress), (_RAW, bytes)):
+        try:
+            content = read(stored)
+        except Exception:
+            continue
+        if hashlib.sha256(content).hexdigest() == digest:
+            return codec
+    return None
 
 
 def _compress(content: bytes) -> bytes:

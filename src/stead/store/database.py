@@ -33,6 +33,11 @@ class Conn(Protocol):
     @property
     def in_transaction(self) -> bool: ...
 
+    @property
+    def usable(self) -> bool:
+        """Whether the connection still stands; one that was lost is replaced by its owner."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -57,15 +62,23 @@ class Database(Protocol):
     ourselves), `{float}`; and the ending of a table that is stored in the order of its key."""
 
     def writer(self) -> Conn:
-        """Open a connection that may write."""
+        """Open a connection that may write. Raises `read_only` where nothing can be written."""
         ...
 
     def reader(self) -> Conn:
         """Open a connection that cannot write."""
         ...
 
+    def describe(self) -> str:
+        """Where the database lies, for a message: without a password."""
+        ...
+
     def exists(self) -> bool:
         """Whether a store was ever made here."""
+        ...
+
+    def writable(self) -> bool:
+        """Whether this process may write here, as far as that can be told without trying."""
         ...
 
     def tables(self, conn: Conn) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stead.core.errors import SteadError
+from stead.store import faults
 from stead.store.database import Conn, Database
 
 Migration = Callable[[Conn, dict[str, str]], None]
@@ -50,6 +51,7 @@ def migrate(database: Database, conn: Conn, migrations: Sequence[Migration], *, 
             conn.q("INSERT INTO kernel(version, store, seq, created) VALUES(?,?,0,?)", (len(migrations), store, now))
         else:
             conn.q("UPDATE kernel SET version=?", (len(migrations),))
+        faults.point("kernel.before_commit")
         conn.commit()
     except BaseException:
         conn.rollback()

@@ -4,40 +4,60 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from stead.core.clock import Clock
 from stead.core.errors import SteadError
 from stead.core.jsontext import dumps, loads
+from stead.store import faults
 
 _MAINTENANCE = "maintenance"
 WAIT_SECONDS = 10.0
+_PAUSE_SECONDS = 0.02
 
 
 class ProcessLock:
     """A process's sign of life: `locks/<id>`, locked until it ends. `id` is the owner written into runs."""
 
     def __init__(self, folder: Path, owner: str, about: dict[str, Any]) -> None:
+        from stead.store.durable import sync_folder
         from stead.store.safefile import private_folder
 
         private_folder(folder)
         self.id = owner
         self._path = folder / owner
-        # Lock first, then write: a file that can be read but not locked belongs to a living process.
+        self._pid = os.getpid()
+        # The file gets its name when it is locked and written, so that nobody ever meets a living process's file unlocked.
+        attempt = 0
         while True:
-            self._fd = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
-            if os.fstat(self._fd).st_nlink:
-                break
-            os.close(self._fd)  # somebody took the unlocked file for a dead process's and removed it: make it anew
-        os.write(self._fd, dumps({"pid": os.getpid(), "boot": _boot(), **about}))
+            attempt += 1
+            hidden = folder / f".{owner}.{attempt}"
+            self._fd = os.open(hidden, os.O_CREAT | os.O_RDWR | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                faults.point("lock.created")
+                fcntl.flock(self._fd, fcntl.LOCK_EX)
+                os.fchmod(self._fd, 0o600)
+                os.write(self._fd, dumps({"pid": os.getpid(), "boot": _boot(), **about}))
+                hidden.rename(self._path)
+            except FileNotFoundError:  # somebody took the unlocked file for a dead process's and removed it: make it anew
+                os.close(self._fd)
+                continue
+            except BaseException:
+                os.close(self._fd)
+                raise
+            break
+        sync_folder(folder)  # a run's owner must not be unknown after a power cut
+        faults.point("lock.held")
 
-    def release(self) -> None:
-        """Give the lock back and remove its file."""
-        self._path.unlink(missing_ok=True)
+    def release(self, *, forget: bool = True) -> None:
+        """Give the lock back and remove its file. With `forget=False` the file stays, as a dead process's: whoever opens next
+        closes what this one left open."""
+        if os.getpid() != self._pid:
+            return  # a forked child's copy: the lock is its parent's
+        if forget:
+            self._path.unlink(missing_ok=True)
         os.close(self._fd)
 
 
@@ -45,33 +65,55 @@ def dead_owners(folder: Path) -> list[str]:
     """The ids of processes that ended without releasing their lock. An unreadable or empty lock file counts by its lock alone."""
     dead = []
     for path in _lock_files(folder):
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            dead.append(path.name)
-        except OSError:
-            pass
-        finally:
-            os.close(fd)
+        with _taken(path) as taken:
+            if taken:
+                dead.append(path.name)
+    for path in folder.glob(".*"):  # of a process that died before it had a name
+        _remove(path)
     return dead
 
 
 def forget_owner(folder: Path, owner: str) -> None:
     """Remove the lock file of a dead process whose work has been closed; that of a living one stays."""
+    _remove(folder / owner)
+
+
+def _remove(path: Path) -> None:
+    with _taken(path) as taken:
+        if taken:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _taken(path: Path) -> Iterator[bool]:
+    """Whether the lock of the file that stands at `path` could be had; it is held meanwhile."""
     try:
-        fd = os.open(folder / owner, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
+        yield False
         return
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        (folder / owner).unlink(missing_ok=True)
-    except OSError:
-        pass
+        yield _lock(fd) and _still_there(fd, path)
     finally:
         os.close(fd)
+
+
+def _lock(fd: int, kind: int = fcntl.LOCK_EX) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _still_there(fd: int, path: Path) -> bool:
+    """Whether the name still belongs to this file: another process may have removed it and a third made it anew."""
+    try:
+        now, mine = os.stat(path, follow_symlinks=False), os.fstat(fd)
+    except OSError:
+        return False
+    return (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino)
 
 
 def living(folder: Path) -> list[dict[str, Any]]:
@@ -82,7 +124,7 @@ def living(folder: Path) -> list[dict[str, Any]]:
         if path.name in dead:
             continue
         try:
-            about = loads(path.read_bytes())
+            about = loads(path.read_bytes().rstrip(b"\0"))  # a power cut may leave a tail of NUL bytes
         except (OSError, ValueError):
             about = {}
         found.append({"id": path.name, **(about if isinstance(about, dict) else {})})
@@ -90,48 +132,61 @@ def living(folder: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def using(folder: Path, clock: Clock, *, alone: bool = False) -> Iterator[None]:
+def using(folder: Path, *, alone: bool = False) -> Iterator[None]:
     """Hold the store for use, or `alone` for maintenance (migration, restore). Raises `store_busy` naming the holder after 10 s."""
-    fd = hold(folder, clock, alone=alone)
+    fd = hold(folder, alone=alone)
     try:
         yield
     finally:
         os.close(fd)
 
 
-def hold(folder: Path, clock: Clock, *, alone: bool = False) -> int:
-    """Like `using`, as a file descriptor that holds until it is closed."""
-    from stead.store.safefile import private_folder
+def hold(folder: Path, *, alone: bool = False, enough: Callable[[], bool] = lambda: False) -> int:
+    """Like `using`, as a file descriptor that holds until it is closed. While it waits, `enough` is asked whether the lock is
+    still needed; when it is not, the descriptor holds nothing."""
+    from stead.store.safefile import from_os, private_folder
 
-    private_folder(folder)
-    fd = os.open(folder / _MAINTENANCE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
-    deadline = clock.monotonic() + WAIT_SECONDS
-    while True:
-        try:
-            fcntl.flock(fd, kind | fcntl.LOCK_NB)
-            return fd
-        except OSError:
-            if clock.monotonic() >= deadline:
-                os.close(fd)
-                raise SteadError(
-                    "store_busy", f"The store is held by {_named(folder)}.", hint="End that process, then try again."
-                ) from None
-        _pause()
+    path = folder / _MAINTENANCE
+    try:
+        private_folder(folder)
+        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise from_os(error, path) from error
+    try:
+        for _ in range(round(WAIT_SECONDS / _PAUSE_SECONDS)):
+            if _lock(fd, fcntl.LOCK_EX if alone else fcntl.LOCK_SH) or enough():
+                return fd
+            _pause()
+        raise SteadError("store_busy", f"The store is held by {_named(folder)}.", hint="End that process, then try again.")
+    except BaseException:
+        os.close(fd)
+        raise
 
 
 def _pause() -> None:
     import time
 
-    time.sleep(0.02)
+    time.sleep(_PAUSE_SECONDS)
 
 
 def _named(folder: Path) -> str:
+    known = {about.get("pid"): about for about in living(folder)}
     names = [
-        f"process {about.get('pid', '?')} (stead {about.get('version', '?')}, since {about.get('started', '?')})"
-        for about in living(folder)
+        f"process {pid}" + (f" (stead {about.get('version', '?')}, since {about.get('started', '?')})" if about else "")
+        for pid in _holders(folder / _MAINTENANCE)
+        for about in [known.get(pid)]
     ]
     return ", ".join(names) or "another process"
+
+
+def _holders(path: Path) -> list[int]:
+    """The processes that hold the lock of a file, where the system tells."""
+    try:
+        inode = f":{os.stat(path).st_ino}"
+        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        return []
+    return [int(line[4]) for line in lines if line[1] == "FLOCK" and line[5].endswith(inode) and int(line[4]) > 0]
 
 
 def _lock_files(folder: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from stead.core.errors import SteadError
 from stead.core.events import Event, Fact, decode
@@ -19,6 +19,8 @@ MAX_EVENT_BYTES = 64 << 10
 """Larger text belongs into blobs (`Blobs.pack`), so that the log stays small whatever tools print."""
 
 F = TypeVar("F", bound=Fact)
+HEAD = "SELECT version, seq, (SELECT max(seq) FROM events) FROM kernel"
+"""The kernel version, the highest `seq` of what was ever deleted, and the highest of what is there: no number is given twice."""
 EVENT_COLUMNS = "seq, stream, kind, v, ts, actor, run, op, data"
 
 
@@ -72,7 +74,9 @@ class Tx:
         row = (seq, stream, fact.kind, fact.v, self.now, self.actor, run, op, data)
         self._conn.q(f"INSERT INTO events({EVENT_COLUMNS}) VALUES(?,?,?,?,?,?,?,?,?)", row)
         faults.point("log.appended")
-        event = Event(seq, stream, self.now, self.actor, run, op, fact)
+        # Projectors and listeners are given what the log holds, so that a rebuild and another process see the same (I8).
+        stored = cast(F, decode(fact.kind, fact.v, loads(data)))
+        event = Event(seq, stream, self.now, self.actor, run, op, stored)
         for project in self._projectors.get(type(fact), ()):
             project(self, event)
         faults.point("log.projected")
@@ -94,9 +98,13 @@ class Tx:
         row = (prepared.hash, prepared.size, len(prepared.stored or b""), prepared.codec, prepared.stored, self.now)
         self._conn.q(
             "INSERT INTO blobs(hash, size, stored, codec, data, touched) VALUES(?,?,?,?,?,?)"
-            " ON CONFLICT(hash) DO UPDATE SET touched=excluded.touched",
+            " ON CONFLICT(hash) DO UPDATE SET touched=excluded.touched,"
+            # a file that was found damaged may have been written anew in another form
+            " codec=CASE WHEN blobs.data IS NULL AND excluded.data IS NULL THEN excluded.codec ELSE blobs.codec END",
             row,
         )
+        self.written += len(prepared.stored or b"")
+        faults.point("log.blob_put")
         return prepared.hash
 
     def unpack(self, packed: Packed) -> Any:
@@ -108,6 +116,7 @@ class Tx:
     def forget_stream(self, stream: str) -> None:
         """Remove a stream's events and refuse every later write to it (I10). The caller appends what must be remembered."""
         self.q("INSERT INTO tombstones(stream, seq) VALUES(?,?) ON CONFLICT(stream) DO NOTHING", stream, self._next)
+        self.q("UPDATE kernel SET seq=? WHERE seq<?", self._next - 1, self._next - 1)
         self.q("DELETE FROM events WHERE stream=?", stream)
 
     @property

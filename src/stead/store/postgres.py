@@ -25,6 +25,12 @@ class Postgres:
     def __init__(self, url: str) -> None:
         self.url = url
 
+    def describe(self) -> str:
+        return "The database"
+
+    def writable(self) -> bool:
+        return True
+
     def exists(self) -> bool:
         conn = self.reader()
         try:
@@ -74,7 +80,12 @@ class PostgresConn:
         self.q("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def commit(self) -> None:
-        self.q("COMMIT")
+        try:
+            said = self.raw.execute("COMMIT").statusmessage
+        except psycopg.Error as error:
+            raise translate(error) from error
+        if said != "COMMIT":  # a transaction that met an error is rolled back, and the server calls that a success
+            raise SteadError("internal", f"The database answered COMMIT with {said}.")
 
     def rollback(self) -> None:
         if self.in_transaction:
@@ -83,6 +94,10 @@ class PostgresConn:
     @property
     def in_transaction(self) -> bool:
         return self.raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+
+    @property
+    def usable(self) -> bool:
+        return not self.raw.closed
 
     def close(self) -> None:
         self.raw.close()

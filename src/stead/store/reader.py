@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from stead.core.errors import SteadError
 from stead.core.events import Event
 from stead.store.database import Conn, Database, Row
-from stead.store.log import EVENT_COLUMNS, read_event
+from stead.store.log import EVENT_COLUMNS, HEAD, read_event
 
 _IDLE_CONNECTIONS = 4
 
@@ -37,6 +39,15 @@ class View:
         query = f"SELECT {EVENT_COLUMNS} FROM events WHERE {where} ORDER BY seq LIMIT ?"
         return [read_event(row) for row in self._conn.q(query, [*args, limit])]
 
+    def newest(self) -> int:
+        """The highest `seq` that was ever given to an event, as far as this view sees."""
+        _, gone, last = self._conn.q(HEAD)[0]
+        return max(int(gone), int(last or 0))
+
+    def tables(self, database: Database) -> set[str]:
+        """The names of all tables."""
+        return database.tables(self._conn)
+
 
 class Readers:
     """A small pool of reading connections. Thread-safe."""
@@ -46,18 +57,15 @@ class Readers:
         self._idle: list[Conn] = []
         self._lock = threading.Lock()
         self._closed = False
+        self._pid = os.getpid()
 
     @contextmanager
     def view(self) -> Iterator[View]:
         """A view of this moment, for the length of the `with` block."""
-        with self._lock:
-            conn = self._idle.pop() if self._idle else None
-        if conn is None:
-            conn = self._database.reader()
+        conn = self._begin()
         try:
-            conn.begin_read()
             yield View(conn)
-            conn.commit()
+            conn.rollback()  # nothing was written; and an error that the block swallowed is over with it
         except BaseException:
             conn.close()  # whatever it was in the middle of, nobody else should inherit it
             raise
@@ -66,6 +74,28 @@ class Readers:
                 self._idle.append(conn)
                 return
         conn.close()
+
+    def _begin(self) -> Conn:
+        """A connection in a read transaction."""
+        if os.getpid() != self._pid:
+            raise SteadError("internal", "This process was forked from one with an open store; start a fresh process.")
+        with self._lock:
+            if self._closed:
+                raise SteadError("internal", "The store is closed.")
+            conn = self._idle.pop() if self._idle else None
+        if conn is not None:
+            try:
+                conn.begin_read()
+                return conn
+            except SteadError:  # lost while it lay idle: a fresh one tells whether the database is there
+                conn.close()
+        conn = self._database.reader()
+        try:
+            conn.begin_read()
+        except BaseException:
+            conn.close()
+            raise
+        return conn
 
     def close(self) -> None:
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from stead.store import faults
 from stead.store.feature import Feature, projectors_of
 from stead.store.log import EVENT_COLUMNS, Tx, read_event
 
@@ -39,6 +40,7 @@ def run(tx: Tx, features: Sequence[Feature], types: dict[str, str], progress: Ca
             for project in projectors.get(type(event.data), ()):
                 project(tx, event)
         at = rows[-1][0]
+        faults.point("rebuild.chunk")
         if progress:
             progress(at, total)
     for feature in features:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from time import sleep
 from typing import Any, ClassVar
 
 import apsw
 
 from stead.core.errors import SteadError
+from stead.store import faults
 from stead.store.database import Conn, Row, clean
 
 PAGE_BYTES = 2048
@@ -28,6 +32,10 @@ _EACH = (
     f"PRAGMA journal_size_limit={WAL_LIMIT}",
 )
 
+# What a full disk is called while the shared-memory file grows or is synced.
+_NO_SPACE = (apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP)
+_making = threading.Lock()
+
 
 class SQLite:
     """A store in one file, with its `-wal` and `-shm` beside it, all 0600."""
@@ -35,50 +43,127 @@ class SQLite:
     name = "sqlite"
     types: ClassVar[dict[str, str]] = {"blob": "BLOB", "key": "INTEGER PRIMARY KEY", "float": "REAL", "keyed": " WITHOUT ROWID"}
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, vfs: str | None = None) -> None:
         self.path = path
+        self._vfs = vfs
+
+    def describe(self) -> str:
+        return str(self.path)
 
     def exists(self) -> bool:
-        return self.path.exists() and self.path.stat().st_size > 0
+        try:
+            return os.stat(self.path).st_size > 0
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise _from_os(error, self.path) from error
+
+    def writable(self) -> bool:
+        """Whether this process may write here: without that SQLite would quietly open the file for reading."""
+        return _may_write(self.path.parent) and (_may_write(self.path) or not self.path.exists())
 
     def writer(self) -> Conn:
+        if not self.writable():
+            raise SteadError("read_only", f"{self.path} cannot be written.", hint="What is stored can still be read.")
         try:
-            # SQLite gives -wal and -shm the mode of the main file, so that one decides for all three, whatever the umask.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            self._make_file()
+            self._make_private()
         except OSError as error:
             raise _from_os(error, self.path) from error
         conn = self._open(apsw.SQLITE_OPEN_READWRITE)
-        for statement in (*_BEFORE_FIRST_TABLE, *_EACH, "PRAGMA journal_mode=WAL"):
-            conn.q(statement)
+        try:
+            for statement in (*_EACH, *_BEFORE_FIRST_TABLE):
+                conn.q(statement)
+            conn.to_wal()
+        except BaseException:
+            conn.close()
+            raise
         return conn
 
     def reader(self) -> Conn:
-        # A WAL reader must be able to make the -shm file, so the file is opened for writing and then forbidden to write.
-        writable = os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
-        conn = self._open(apsw.SQLITE_OPEN_READWRITE if writable else apsw.SQLITE_OPEN_READONLY)
-        conn.q(f"PRAGMA busy_timeout={BUSY_MS}")
-        conn.q("PRAGMA query_only=ON")
+        if self.writable():
+            # A WAL reader must be able to make the -shm file, so the file is opened for writing and then forbidden to write.
+            try:
+                self._make_private()  # before -wal and -shm take its mode over
+            except OSError as error:
+                raise _from_os(error, self.path) from error
+            conn = self._open(apsw.SQLITE_OPEN_READWRITE)
+        elif self._wal_bytes():
+            conn = self._open(apsw.SQLITE_OPEN_READONLY)
+        else:  # nobody writes and nothing waits in the log: the file alone is the store
+            conn = self._open(apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, f"{self.path.absolute().as_uri()}?immutable=1")
+        try:
+            for statement in (f"PRAGMA busy_timeout={BUSY_MS}", "PRAGMA query_only=ON"):
+                conn.q(statement)
+        except BaseException:
+            conn.close()
+            raise
         return conn
 
     def tables(self, conn: Conn) -> set[str]:
         return {name for (name,) in conn.q("SELECT name FROM sqlite_master WHERE type='table'")}
 
     def backup(self, target: Path) -> Path | None:
+        part = target.with_name(f".{target.name}.part")  # what has the name of a backup is a whole one
+        try:
+            part.unlink(missing_ok=True)
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise _from_os(error, target) from error
+        from stead.store.durable import sync_folder
+
+        try:
+            self._copy_to(part)
+            faults.point("sqlite.backup_written")
+            part.replace(target)
+            sync_folder(target.parent)
+        except BaseException as error:
+            part.unlink(missing_ok=True)
+            if isinstance(error, apsw.Error):
+                raise translate(error, target) from error
+            raise
+        return target
+
+    def _copy_to(self, target: Path) -> None:
         source = self._open(apsw.SQLITE_OPEN_READWRITE)
-        os.close(os.open(target, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         copy = apsw.Connection(str(target))
         try:
+            source.q(f"PRAGMA busy_timeout={BUSY_MS}")
             with copy.backup("main", source.raw, "main") as running:
                 running.step()
             copy.execute("PRAGMA journal_mode=DELETE").fetchall()
         finally:
             copy.close()
             source.close()
-        return target
 
-    def _open(self, flags: int) -> SQLiteConn:
+    def _make_file(self) -> None:
+        """Make the file if it is not there. SQLite gives -wal and -shm the mode of the main file, so that one decides for all
+        three, whatever the umask. An existing file is never opened here: closing any descriptor of it would take away the locks
+        of this process's other connections."""
+        with _making:
+            try:
+                fd = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            except FileExistsError:
+                return
+            try:
+                os.fchmod(fd, 0o600)
+            finally:
+                os.close(fd)
+
+    def _make_private(self) -> None:
+        found = os.stat(self.path)
+        if stat.S_IMODE(found.st_mode) & 0o177 and found.st_uid == os.geteuid():
+            os.chmod(self.path, 0o600)
+
+    def _wal_bytes(self) -> int:
         try:
-            return SQLiteConn(apsw.Connection(str(self.path), flags=flags), self.path)
+            return os.stat(f"{self.path}-wal").st_size
+        except OSError:
+            return 0
+
+    def _open(self, flags: int, name: str | None = None) -> SQLiteConn:
+        try:
+            return SQLiteConn(apsw.Connection(name or str(self.path), flags=flags, vfs=self._vfs), self.path)
         except apsw.Error as error:
             raise translate(error, self.path) from error
 
@@ -97,6 +182,21 @@ class SQLiteConn:
         except apsw.Error as error:
             raise translate(error, self._path) from error
 
+    def to_wal(self) -> None:
+        """Switch to the write-ahead log. SQLite does not wait by itself when another process is doing the same just now."""
+        for _ in range(BUSY_MS // 10):
+            try:
+                mode = self._run("PRAGMA journal_mode=WAL").fetchall()
+            except apsw.BusyError:
+                sleep(0.01)
+                continue
+            except apsw.Error as error:
+                raise translate(error, self._path) from error
+            if mode != [("wal",)]:
+                raise SteadError("read_only", f"{self._path} lies on a file system that does not allow a write-ahead log.")
+            return
+        raise SteadError("store_busy", f"{self._path} is held by another process.", hint="Try again, or see `stead doctor`.")
+
     def begin(self) -> None:
         self.q("BEGIN IMMEDIATE")
 
@@ -114,6 +214,10 @@ class SQLiteConn:
     def in_transaction(self) -> bool:
         return self.raw.in_transaction
 
+    @property
+    def usable(self) -> bool:
+        return True
+
     def close(self) -> None:
         self.raw.close()
 
@@ -121,17 +225,23 @@ class SQLiteConn:
 def translate(error: apsw.Error, path: Path) -> Exception:
     """The stable error for what SQLite said; a mistake in our own SQL stays what it is."""
     code = getattr(error, "extendedresult", 0)
-    if isinstance(error, apsw.FullError):
+    if isinstance(error, apsw.FullError) or code in _NO_SPACE:
         return SteadError("disk_full", f"There is no space left to write {path}.", hint="Free some space; nothing stored was lost.")
     if isinstance(error, (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)):
         return SteadError("store_busy", f"{path} is held by another process.", hint="Try again, or see `stead doctor`.")
-    if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError)):
-        return SteadError("read_only", f"{path} cannot be opened for writing: {error}.")
+    if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError)):
+        return SteadError("read_only", f"{path} cannot be written: {error}.")
+    if isinstance(error, apsw.CantOpenError):
+        return SteadError("read_only", f"{path} cannot be opened: {error}.", hint="Check the rights of the file and its folder.")
     if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
         return SteadError("store_damaged", f"{path} is not a readable store: {error} (SQLite code {code}).")
     if isinstance(error, apsw.IOError):
         return SteadError("store_damaged", f"Reading or writing {path} failed: {error} (SQLite code {code}).")
     return error
+
+
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _from_os(error: OSError, path: Path) -> SteadError:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stead.core.clock import Clock, SystemClock
+from stead.core.errors import SteadError
 from stead.core.events import Event
 from stead.core.ids import Ids, RandomIds
-from stead.store import kernel, rebuild
+from stead.store import faults, kernel, rebuild
 from stead.store.blobs import Blobs
 from stead.store.database import Conn, Database
 from stead.store.feature import Feature, projectors_of
@@ -34,7 +36,16 @@ class Store:
     Reading needs no writer: its thread starts with the first write.
     """
 
-    def __init__(self, database: Database, features: Sequence[Feature], *, folder: Path | None, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self,
+        database: Database,
+        features: Sequence[Feature],
+        *,
+        folder: Path | None,
+        clock: Clock,
+        ids: Ids,
+        version: int = kernel.KERNEL_VERSION,
+    ) -> None:
         self.database = database
         self.features = list(features)
         self.folder = folder
@@ -47,13 +58,19 @@ class Store:
         self._listeners: list[Listener] = []
         self._lock = threading.Lock()
         self._held: int | None = None
+        self._version = version
+        self._closed = False
+        self._pid = os.getpid()
 
     def write(self, job: Callable[[Tx], T], *, actor: str = "system") -> T:
         """Run `job` in a write transaction and give its result when it is durable. Blocks; from a coroutine use `commit`.
 
         A job may share its commit with others; its exception is its own and undoes only its own changes.
         """
-        result: T = self.submit(job, actor=actor).result()
+        writer = self.writer()
+        if writer.is_this_thread():
+            raise SteadError("internal", "A job or a listener cannot wait for another job; use `submit`.")
+        result: T = writer.submit(job, actor).result()
         return result
 
     def submit(self, job: Callable[[Tx], T], *, actor: str = "system") -> Future[T]:
@@ -72,15 +89,24 @@ class Store:
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener(events)` after each commit of this process, in order, on the writer's thread. Gives the way to stop it."""
         self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return stop
 
     def writer(self) -> Writer:
         """The writer; started when first needed."""
+        if os.getpid() != self._pid:
+            raise SteadError("internal", "This process was forked from one with an open store; start a fresh process.")
         with self._lock:
+            if self._closed:
+                raise SteadError("internal", "The store is closed.")
             if self._writer is None:
                 from stead.store.writer import Writer
 
-                self._writer = Writer(self.database.writer(), self._projectors, self.clock, self._publish)
+                self._writer = Writer(self.database.writer, self._projectors, self.clock, self._publish, self._version)
             return self._writer
 
     def rebuild(self, names: Sequence[str] | None = None, *, progress: Callable[[int, int], None] | None = None) -> None:
@@ -98,13 +124,17 @@ class Store:
             }
 
     def close(self) -> None:
-        """Commit what waits and close everything. Idempotent."""
+        """Commit what waits and close everything. Idempotent. In a forked child it does nothing: all of it is the parent's."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            self._closed = True
+            held, self._held = self._held, None
         if self._writer is not None:
             self._writer.close()
         self._readers.close()
-        if self._held is not None:
-            os.close(self._held)
-            self._held = None
+        if held is not None:
+            os.close(held)
 
     def __enter__(self) -> Store:
         return self
@@ -116,7 +146,7 @@ class Store:
         for listener in list(self._listeners):
             try:
                 listener(events)
-            except Exception:
+            except BaseException:  # it is not the jobs' fault: they are committed
                 import logging
 
                 logging.getLogger("stead.store").exception("a listener failed")
@@ -127,45 +157,83 @@ class Store:
 
     def _prepare(self, migrations: Sequence[kernel.Migration]) -> None:
         """Make or migrate the kernel, then the features' tables. Reads alone where everything is as it should be."""
-        locks = self.folder / "locks" if self.folder else None
-        if self.database.exists():
-            with self.view() as view:
-                found = view.one("SELECT version FROM kernel") if "kernel" in _tables(view, self.database) else None
-                version = int(found[0]) if found else 0
-                kernel.refuse_newer(version, len(migrations))
-                stale = rebuild.stale(view, self.features) if version == len(migrations) else self.features
-        else:
-            version, stale = 0, self.features
+        kept = self._belongings()  # before looking for the store: another process may be making it just now
+        version, stale = self._found(len(migrations))
+        if version == 0 and kept:
+            raise SteadError(
+                "store_damaged",
+                f"{self.database.describe()} is empty or missing, although {kept} shows that there was a store.",
+                hint="Put the database back from a backup (see backups/), or move what lies beside it away to begin anew.",
+            )
         if version < len(migrations):
-            self._migrate(version, migrations, locks)
-        if locks is not None:
+            self._migrate(version, migrations)
+            version, stale = self._found(len(migrations))
+        if self.folder is not None and self.database.writable():
             from stead.store.lock import hold
 
-            self._held = hold(locks, self.clock)
+            self._held = hold(self.folder / "locks")
         if stale:
             self.write(lambda tx: rebuild.bring_up(tx, self.features, self.database.types))
 
-    def _migrate(self, version: int, migrations: Sequence[kernel.Migration], locks: Path | None) -> None:
-        from contextlib import nullcontext
+    def _found(self, ours: int) -> tuple[int, bool]:
+        """The kernel version of the store, and whether tables of features must be made or filled anew. Refuses a newer one."""
+        if not self.database.exists():
+            return 0, True
+        with self.view() as view:
+            found = view.one("SELECT version FROM kernel") if "kernel" in view.tables(self.database) else None
+            version = int(found[0]) if found else 0
+            kernel.refuse_newer(version, ours)
+            return version, version < ours or bool(rebuild.stale(view, self.features))
 
-        from stead.store.lock import using
-
-        with using(locks, self.clock, alone=True) if locks and version else nullcontext():
-            if version and self.folder:
-                self._back_up(version)
-            conn: Conn = self.database.writer()
+    def _belongings(self) -> str | None:
+        """What lies in the folder that only a store can have put there."""
+        if self.folder is None or self.database.name != "sqlite":
+            return None
+        for name in ("blobs", "attachments"):
             try:
-                kernel.migrate(self.database, conn, migrations, store=self.ids.new(), now=self.clock.now())
-            finally:
-                conn.close()
+                if next(os.scandir(self.folder / name), None):
+                    return f"{name}/"
+            except OSError:
+                continue
+        return None
 
-    def _back_up(self, version: int) -> None:
+    def _migrate(self, version: int, migrations: Sequence[kernel.Migration]) -> None:
+        """Bring the kernel up. A store that holds something is backed up first, by one process, while nobody uses it."""
+        if version == 0 or self.folder is None:
+            self._step(migrations)
+            return
+        from stead.store.lock import hold
+
+        def done() -> bool:
+            return self._found(len(migrations))[0] == len(migrations)
+
+        held = hold(self.folder / "locks", alone=True, enough=done)
+        try:
+            if not done():
+                backup = self._back_up(version)
+                try:
+                    faults.point("kernel.backed_up")
+                    self._step(migrations)
+                except BaseException:
+                    if backup is not None:  # the store is as it was: a start that fails again and again must not fill the disk
+                        backup.unlink(missing_ok=True)
+                    raise
+        finally:
+            os.close(held)
+
+    def _step(self, migrations: Sequence[kernel.Migration]) -> None:
+        conn: Conn = self.database.writer()
+        try:
+            kernel.migrate(self.database, conn, migrations, store=self.ids.new(), now=self.clock.now())
+        finally:
+            conn.close()
+
+    def _back_up(self, version: int) -> Path | None:
         from stead.store.safefile import private_folder
 
         assert self.folder is not None
-        backups = self.folder / "backups"
-        private_folder(backups)
-        self.database.backup(backups / f"kernel-{version}-{self.clock.now()}.db")
+        backups = private_folder(self.folder / "backups")
+        return self.database.backup(backups / f"kernel-{version}-{self.clock.now()}.db")
 
 
 def open_store(
@@ -192,12 +260,9 @@ def open_store(
         from stead.store.sqlite import SQLite
 
         folder = Path(where)
-        if not folder.is_dir():
-            from stead.store.safefile import private_folder
-
-            private_folder(folder)
+        _make_private(folder)
         database = SQLite(folder / "stead.db")
-    store = Store(database, features, folder=folder, clock=clock or SystemClock(), ids=ids or RandomIds())
+    store = Store(database, features, folder=folder, clock=clock or SystemClock(), ids=ids or RandomIds(), version=len(migrations))
     try:
         store._prepare(migrations)
     except BaseException:
@@ -206,5 +271,20 @@ def open_store(
     return store
 
 
-def _tables(view: View, database: Database) -> set[str]:
-    return database.tables(view._conn)
+def _make_private(folder: Path) -> None:
+    """The data folder is entered by its owner alone. One that cannot be changed can still be read."""
+    from stead.store.safefile import from_os, private_folder
+
+    try:
+        found: os.stat_result | None = os.stat(folder)
+    except FileNotFoundError:
+        found = None
+    except OSError as error:
+        raise from_os(error, folder) from error
+    if found is None:
+        private_folder(folder)
+    elif not stat.S_ISDIR(found.st_mode):
+        raise SteadError("conflict", f"{folder} is not a folder.", hint="STEAD_DATA names the data folder.")
+    elif stat.S_IMODE(found.st_mode) & 0o077 and found.st_uid == os.geteuid():
+        with suppress(OSError):
+            os.chmod(folder, 0o700)

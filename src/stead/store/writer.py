@@ -18,8 +18,8 @@ from stead.core.events import Event, Fact
 from stead.store import faults
 from stead.store.database import Conn
 from stead.store.feature import Projector
-from stead.store.kernel import KERNEL_VERSION, refuse_newer
-from stead.store.log import Tx
+from stead.store.kernel import refuse_newer
+from stead.store.log import HEAD, Tx
 
 Job = Callable[[Tx], Any]
 Listener = Callable[[Sequence[Event[Any]]], None]
@@ -49,22 +49,33 @@ class _Item:
 
 
 class Writer:
-    """Owns the only writing connection of the process. Thread-safe."""
+    """Owns the only writing connection of the process. Thread-safe. `version` is the kernel version that it writes."""
 
-    def __init__(self, conn: Conn, projectors: Mapping[type[Fact], Sequence[Projector]], clock: Clock, publish: Listener) -> None:
-        self._conn = conn
+    def __init__(
+        self,
+        connect: Callable[[], Conn],
+        projectors: Mapping[type[Fact], Sequence[Projector]],
+        clock: Clock,
+        publish: Listener,
+        version: int,
+    ) -> None:
+        self._connect = connect
+        self._conn = connect()
         self._projectors = projectors
         self._clock = clock
         self._publish = publish
+        self._version = version
         self._queue: SimpleQueue[_Item | None] = SimpleQueue()
         self._pid = os.getpid()
         self._closed = False
+        self._door = threading.Lock()  # no job gets in behind the end of the queue
         self._thread = threading.Thread(target=self._run, name="stead-writer", daemon=True)
         self._thread.start()
 
     def submit(self, job: Job, actor: str) -> Future[Any]:
-        """Queue a job; the future resolves when it is durable. Cancelling the future does not cancel the job."""
+        """Queue a job; the future resolves when it is durable and cannot be cancelled."""
         future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
         self._put(_Item(job, actor, future, None))
         return future
 
@@ -75,82 +86,96 @@ class Writer:
         self._put(_Item(job, actor, future, loop))
         return await future
 
+    def is_this_thread(self) -> bool:
+        """Whether the caller is a job or a listener: it must not wait for another job."""
+        return threading.current_thread() is self._thread
+
     def close(self) -> None:
         """Commit what waits, then end the thread and the connection."""
-        if not self._closed:
+        with self._door:
+            if self._closed:
+                return
             self._closed = True
             self._queue.put(None)
-            self._thread.join()
-            self._conn.close()
+        self._thread.join()
+        self._conn.close()
 
     def _put(self, item: _Item) -> None:
-        if self._closed:
-            raise SteadError("internal", "The store is closed.")
         if os.getpid() != self._pid:
-            raise SteadError("internal", "This process was forked from one with an open store; open it anew.")
-        self._queue.put(item)
+            raise SteadError("internal", "This process was forked from one with an open store; start a fresh process.")
+        with self._door:
+            if self._closed:
+                raise SteadError("internal", "The store is closed.")
+            self._queue.put(item)
 
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
+        ended = False
+        while not ended:
+            item = self._queue.get()
+            if item is None:
+                return
+            batch = [item]
             try:
-                if self._batch(item):
-                    return
-            except BaseException:  # the thread must outlive anything a batch does
+                ended = self._batch(batch)
+            except BaseException as error:  # the thread must outlive anything a batch does, and nobody may wait for ever
                 log.exception("the writer met an error outside of a job")
+                for one in batch:
+                    one.error = one.error or error
+            _resolve(batch)
 
-    def _batch(self, first: _Item) -> bool:
-        """Run `first` and what waits behind it in one commit. True when the end of the queue was met."""
-        done: list[_Item] = []
+    def _batch(self, batch: list[_Item]) -> bool:
+        """Run the one job in `batch`, and those that wait behind it, in one commit, and tell the listeners. The caller tells who
+        waits for the jobs. True when the end of the queue was met."""
         events: list[Event[Any]] = []
         ended = False
-        item: _Item | None = first
         try:
+            if not self._conn.usable:
+                self._conn.close()
+                self._conn = self._connect()
             self._conn.begin()
-            version, seq = self._conn.q("SELECT version, seq FROM kernel")[0]
-            refuse_newer(version, KERNEL_VERSION)
-            start, written, next_seq = self._clock.monotonic(), 0, seq + 1
-            while item is not None:
-                tx = Tx(self._conn, self._projectors, next_seq, self._clock.now(), item.actor)
-                done.append(item)
-                self._one(item, tx)
+            faults.point("writer.begun")
+            version, gone, last = self._conn.q(HEAD)[0]
+            refuse_newer(version, self._version)
+            start, written, next_seq = self._clock.monotonic(), 0, max(gone, last or 0) + 1
+            while True:
+                tx = Tx(self._conn, self._projectors, next_seq, self._clock.now(), batch[-1].actor)
+                self._one(batch[-1], tx)
                 next_seq, written = tx.next_seq, written + tx.written
                 events += tx.events
-                item = None
-                if len(done) < BATCH_JOBS and written < BATCH_BYTES and self._clock.monotonic() - start < BATCH_SECONDS:
-                    item, ended = self._waiting()
-            if next_seq > seq + 1:
-                self._conn.q("UPDATE kernel SET seq=?", (next_seq - 1,))
+                if len(batch) >= BATCH_JOBS or written >= BATCH_BYTES or self._clock.monotonic() - start >= BATCH_SECONDS:
+                    break
+                try:
+                    item = self._queue.get_nowait()
+                except Empty:
+                    break
+                if item is None:
+                    ended = True
+                    break
+                batch.append(item)
             faults.point("writer.before_commit")
             self._conn.commit()
-            faults.point("writer.after_commit")
         except BaseException as error:
-            self._fail(done or [first], error)
-            events = []
+            self._fail(batch, error)
+            return ended
+        faults.point("writer.after_commit")
         if events:
             self._publish(events)
-        _resolve(done or [first])
         return ended
 
-    def _waiting(self) -> tuple[_Item | None, bool]:
-        try:
-            item = self._queue.get_nowait()
-        except Empty:
-            return None, False
-        return item, item is None
-
     def _one(self, item: _Item, tx: Tx) -> None:
-        """Run one job in its savepoint."""
+        """Run one job in its savepoint. An error that the job swallowed but the database remembers is the job's as well."""
         started = self._clock.monotonic()
         self._conn.q("SAVEPOINT job")
         try:
             item.result = item.job(tx)
+            self._conn.q("RELEASE SAVEPOINT job")
         except BaseException as error:
-            item.error = error
+            item.result, item.error = None, error
             tx.events.clear()
             if not self._conn.in_transaction:  # the database gave the whole transaction up, a full disk for one
                 raise
             self._conn.q("ROLLBACK TO SAVEPOINT job")
-        self._conn.q("RELEASE SAVEPOINT job")
+            self._conn.q("RELEASE SAVEPOINT job")
         if (took := self._clock.monotonic() - started) > SLOW_JOB_SECONDS:
             log.warning("a job held the writer for %.0f ms: %s", took * 1000, getattr(item.job, "__qualname__", item.job))
 
@@ -185,10 +210,12 @@ def _settle_all(items: list[_Item]) -> None:
 
 
 def _settle(item: _Item) -> None:
-    future = item.future
-    if future.cancelled() or future.done():
+    future, error = item.future, item.error
+    if future.done():
         return
-    if item.error is not None:
-        future.set_exception(item.error)
-    else:
+    if error is None:
         future.set_result(item.result)
+        return
+    if isinstance(error, StopIteration):  # a future of an event loop cannot hold one
+        error = RuntimeError("a job raised StopIteration").with_traceback(error.__traceback__)
+    future.set_exception(error)

@@ -1,0 +1,191 @@
+"""`stead chat`: a conversation at the terminal, a line a prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stead.core.errors import SteadError
+from stead.interfaces.cli import ending, out
+from stead.interfaces.cli.place import opened, project_here, session_named
+
+if TYPE_CHECKING:
+    from stead.app import Stead
+    from stead.domain.asks import Ask
+    from stead.interfaces.cli.turn import Wanted
+
+HELP = """/diff [--patch]     what this session changed in files
+/model [NAME]       the model: see it, or take another
+/agent [NAME]       the agent: see it, or take another
+/undo /redo /fork   not yet available in this version
+/help               this list
+/exit               leave (Ctrl-D too); the session stays
+
+A line that ends in \\ goes on in the next one. Ctrl-C aborts what the agent does."""
+_LATER = ("undo", "redo", "fork")
+
+
+def chat(
+    session: Annotated[str | None, typer.Argument(help="Go on with this session: id, start of the id, or title.")] = None,
+    folder: Annotated[str, typer.Option("--dir", "-C", metavar="DIR", help="The project folder.")] = ".",
+    model: Annotated[str | None, typer.Option("--model", "-m", metavar="PROVIDER/MODEL", help="The model.")] = None,
+    agent: Annotated[str | None, typer.Option("--agent", "-a", metavar="AGENT", help="The agent.")] = None,
+) -> int:
+    """Talk with the agent, line by line. What it wants to do is asked here; /help lists the commands."""
+    if not sys.stdin.isatty():
+        raise SteadError("usage", "chat needs a terminal.", hint="For programs there is `stead run`.")
+    from stead.interfaces.cli.turn import Wanted
+
+    with opened() as house:
+        with house.store.view() as view:
+            found = session_named(view, session, folder) if session is not None else None
+            here = project_here(view, folder)
+        wanted = Wanted(
+            session=found.id if found else None,
+            parts=[],
+            project=here.folder if here is not None else folder,
+            model=model,
+            agent=agent,
+        )
+        with asyncio.Runner() as runner:
+            _talk(house, wanted, runner)
+    return 0
+
+
+def _talk(house: Stead, wanted: Wanted, runner: asyncio.Runner) -> None:
+    _edit_lines()
+    out.note(f"{_place(house, wanted)}. /help lists the commands; Ctrl-D leaves.")
+    while (text := _prompt()) is not None:
+        if not text.strip():
+            continue
+        try:
+            if text.startswith("/"):
+                if _command(house, wanted, text[1:].split()) == "exit":
+                    break
+            else:
+                _say(house, wanted, text, runner)
+        except SteadError as error:
+            out.error(error)
+    if wanted.session is not None:
+        out.note(f"`stead chat {wanted.session}` goes on.")
+
+
+def _edit_lines() -> None:
+    """Give the line arrows and a history, for as long as the process lives. Nothing of it is written to a file."""
+    try:
+        import readline
+    except ImportError:
+        return
+    readline.set_auto_history(True)
+
+
+def _place(house: Stead, wanted: Wanted) -> str:
+    from stead.domain import projects
+
+    return f"In {projects.identify(wanted.project).path}" + (f", session {wanted.session}" if wanted.session else ", a new session")
+
+
+def _prompt() -> str | None:
+    """The next prompt, None at the end. Ctrl-C drops what was typed."""
+    lines: list[str] = []
+    while True:
+        try:
+            line = input("… " if lines else "> ")
+        except EOFError:
+            out.err()
+            return None
+        except KeyboardInterrupt:
+            out.err()
+            lines.clear()
+            continue
+        line = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        if not line.endswith("\\"):
+            return "\n".join([*lines, line])
+        lines.append(line[:-1])
+
+
+def _say(house: Stead, wanted: Wanted, text: str, runner: asyncio.Runner) -> None:
+    from stead.interfaces.cli.asking import at_terminal
+    from stead.interfaces.cli.progress import Progress
+    from stead.interfaces.cli.turn import play
+
+    progress = Progress(house, live=sys.stderr.isatty() and sys.stdout.isatty())
+    asked = at_terminal(house, progress.clear)
+
+    async def ask(found: Ask) -> dict[str, Any] | None:
+        answer = await asked(found)
+        _keep(wanted, answer)
+        return answer
+
+    wanted.parts, wanted.on_ask = [{"type": "text", "text": text}], ask
+    try:
+        played = runner.run(play(house, wanted, progress))
+    except SteadError as error:
+        if error.code != "no_key":
+            raise
+        from stead.interfaces.cli.first import way_in
+
+        raise way_in(house, error, runner) from None
+    progress.clear()
+    wanted.session = played.result["session"]
+    wanted.model = wanted.agent = None  # they are the session's from now on
+    if not progress.live and played.result["result"]:
+        out.line(out.plain(played.result["result"]))
+    ending.tell(house, played, quiet=False)
+
+
+def _keep(wanted: Wanted, answer: dict[str, Any] | None) -> None:
+    """Rules that the person gave for this session hold for the next prompts, too, until this process ends."""
+    from stead.agent.gate import parse
+
+    for rule in (answer or {}).get("rules") or ():
+        wanted.rules.append(parse(rule, "allow", "session", "approval"))
+
+
+def _command(house: Stead, wanted: Wanted, words: list[str]) -> str | None:
+    name, *rest = words or ["help"]
+    if name in ("exit", "quit"):
+        return "exit"
+    if name == "help":
+        out.err(HELP)
+    elif name in _LATER:
+        out.note(f"/{name} is not yet available in this version; it comes with the release that brings undo, redo and fork.")
+    elif name == "diff":
+        _diff(house, wanted, patch="--patch" in rest or "-p" in rest)
+    elif name in ("model", "agent"):
+        _choose(house, wanted, name, rest[0] if rest else None)
+    else:
+        raise SteadError("usage", f"There is no command /{out.plain(name)}.", hint="/help lists them.")
+    return None
+
+
+def _diff(house: Stead, wanted: Wanted, *, patch: bool) -> None:
+    from stead.interfaces.cli.diff import changed_files, write_patch
+
+    files = changed_files(house, wanted.session) if wanted.session is not None else []
+    if patch:
+        write_patch(files)
+    for file in files if not patch else ():
+        out.line(f"{file['status']:9} +{file['additions']} -{file['deletions']}  {out.plain(file['path'])}")
+    if not files:
+        out.note("No file was changed.")
+
+
+def _choose(house: Stead, wanted: Wanted, name: str, value: str | None) -> None:
+    from stead.domain import sessions
+    from stead.domain.providers.addresses import parse_ref
+
+    if value is None:
+        now = getattr(wanted, name)
+        if now is None and wanted.session is not None:
+            with house.store.view() as view:
+                now = getattr(sessions.get(view, wanted.session), name)
+        out.note(f"{name}: {now or 'the default'}")
+        return
+    if name == "model":
+        parse_ref(value)
+    setattr(wanted, name, value)
+    out.note(f"{name}: {value}, from the next prompt on")

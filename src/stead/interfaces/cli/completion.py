@@ -1,0 +1,19 @@
+"""`stead completion`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from stead.interfaces.cli import out
+
+Shell = Literal["bash", "zsh", "fish", "powershell"]
+
+
+def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> int:
+    """Print the completion script for a shell, to be loaded by its start file: eval "$(stead completion bash)"."""
+    from typer.completion import get_completion_script
+
+    out.line(get_completion_script(prog_name="stead", complete_var="_STEAD_COMPLETE", shell=shell))
+    return 0

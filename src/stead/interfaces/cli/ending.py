@@ -1,0 +1,75 @@
+"""How a run ended, for stderr: the error or what was refused, the cost, and how to go on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stead.core.errors import SteadError
+from stead.interfaces.cli import out
+
+if TYPE_CHECKING:
+    from stead.app import Stead
+    from stead.interfaces.cli.turn import Played
+
+
+def tell(house: Stead, played: Played, *, quiet: bool) -> None:
+    """Say how it ended. Errors and refusals are said also with -q, the summary is not."""
+    result = played.result
+    outcome, failure = result["outcome"], result["error"]
+    if failure is not None:
+        out.error(SteadError(failure["code"], failure["message"], hint=played.hint))
+    go_on = f"stead run -r {result['session']}"
+    if outcome == "denied":
+        _refused(house, result, played.flags, go_on)
+    elif outcome == "waiting":
+        out.err(f"stead: the run waits for a person; `{go_on}` goes on once it was answered.")
+    elif outcome == "aborted":
+        out.err(f"stead: aborted. What was done is kept; `{go_on} PROMPT` goes on.")
+    if not quiet:
+        out.note(_sum(house, result))
+
+
+def _refused(house: Stead, result: dict[str, Any], flags: list[str], go_on: str) -> None:
+    from stead.interfaces.cli.progress import called
+
+    with house.store.view() as view:
+        from stead.domain import runs, sessions
+
+        run = runs.get(view, result["run"])
+        parts = sessions.message(view, run.session, run.message).parts
+    refused = [part for _, part in parts if part.get("type") == "tool" and part.get("status") == "denied"]
+    warn = out.style("stead:", "yellow", sys.stderr)
+    out.err(f"{warn} refused, because it needs a person's approval and nobody could be asked:")
+    for part in refused:
+        out.err(f"  {called(part)}")
+    allowed = " ".join(flags)
+    out.err(f"  To allow it and go on: {out.plain(f'{go_on} {allowed} PROMPT'.replace('  ', ' '))}")
+
+
+def _sum(house: Stead, result: dict[str, Any]) -> str:
+    from stead.domain import runs
+
+    with house.store.view() as view:
+        steps = runs.get(view, result["run"]).steps
+    pieces = [result["outcome"]]
+    if steps:
+        pieces.append(f"{steps} step" if steps == 1 else f"{steps} steps")
+    if tokens := sum(result["usage"].values()):
+        pieces.append(f"{out.count(tokens)} tokens")
+    pieces.append("cost unknown" if result["cost"] is None else out.dollars(result["cost"]))
+    return f"{', '.join(pieces)}; session {result['session']}"
+
+
+def write_answer(path: Path, answer: str) -> None:
+    """Write the final answer as it is into a file; a device or pipe takes it, too."""
+    from stead.core.jsontext import shown
+    from stead.store import safefile
+
+    content = shown(answer).encode()
+    content += b"" if content.endswith(b"\n") or not content else b"\n"
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+    else:
+        safefile.replace(path, content)

@@ -1,0 +1,50 @@
+"""Where a command works: the open house, the project of a folder, the session that a person means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from stead.core.errors import SteadError
+from stead.domain import projects, sessions
+
+if TYPE_CHECKING:
+    from stead.app import Stead
+    from stead.domain.projects import Project
+    from stead.domain.sessions import Session
+    from stead.store.database import Reads
+
+
+@contextmanager
+def opened() -> Iterator[Stead]:
+    """The person's own house."""
+    from stead.app import Stead
+
+    house = Stead.open()
+    try:
+        yield house
+    finally:
+        house.close()
+
+
+def project_here(view: Reads, folder: str = ".") -> Project | None:
+    """The project of this folder, or of the nearest one above it that has one. Raises `project_missing`."""
+    return projects.enclosing(view, projects.identify(folder))
+
+
+def session_named(view: Reads, text: str | None, folder: str = ".") -> Session:
+    """The session that `text` names, without one the last used in this folder's project. Raises `not_found`, `ambiguous`."""
+    try:
+        project = project_here(view, folder)
+    except SteadError:
+        if text is None:
+            raise
+        project = None
+    if text is not None:
+        return sessions.resolve(view, text, project=project.id if project else None)
+    found = sessions.latest(view, project.id) if project else None
+    if found is None:
+        hint = "`stead sessions list --all` shows those of other projects."
+        raise SteadError("not_found", "There is no session in this project.", hint=hint)
+    return found

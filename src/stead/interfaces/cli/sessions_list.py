@@ -1,0 +1,126 @@
+"""`stead sessions list`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stead.core.clock import rfc3339
+from stead.core.errors import SteadError
+from stead.domain import projects, runs, sessions
+from stead.interfaces.cli import out
+from stead.interfaces.cli.place import opened, project_here
+
+if TYPE_CHECKING:
+    from stead.domain.runs import Run
+    from stead.domain.sessions import Session
+    from stead.store.database import Reads
+
+COLUMNS = ("id", "title", "project", "path", "agent", "model", "status", "last_run", "created", "updated", "messages", "cost")
+COLUMNS += ("pinned", "archived")
+
+
+def list_sessions(
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="How many at most.")] = 50,
+    cursor: Annotated[str | None, typer.Option("--cursor", metavar="NEXT", help="Go on where a page ended: its `next`.")] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", metavar="PROJECT", help="Those of this project: path, name or id.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Those of all projects. Outside of a project this is the default.")] = False,
+    trash: Annotated[bool, typer.Option("--trash", help="Those in the trash.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """List sessions, the last used first: those of the current folder's project."""
+    if project is not None and everything:
+        raise SteadError("usage", "--project and --all cannot be used together.")
+    before = _position(cursor)
+    with opened() as house, house.store.view() as view:
+        chosen = _chosen(view, project, everything)
+        found = sessions.page(view, project=chosen, limit=limit + 1, before=before, trashed=trash)
+        more, found = len(found) > limit, found[:limit]
+        rows = [session_json(view, one, last) for one, last in _with_runs(view, found)]
+    last = f"{found[-1].updated}.{found[-1].seq}" if more else None
+    if json:
+        out.json({"sessions": rows, "next": last})
+    elif sys.stdout.isatty():
+        _draw(rows, found, here=chosen is not None)
+        if last:
+            out.note(f"There are more: --cursor {last}")
+    else:
+        out.table(COLUMNS, [_flat(row) for row in rows])
+    return 0
+
+
+def _position(cursor: str | None) -> tuple[int, int] | None:
+    if cursor is None:
+        return None
+    updated, dot, seq = cursor.partition(".")
+    if not dot or not (updated.isdecimal() and updated.isascii() and seq.isdecimal() and seq.isascii()):
+        raise SteadError("usage", f"{cursor!r} is no cursor.", hint="It is what the page before gave as `next`.")
+    return int(updated), int(seq)
+
+
+def _chosen(view: Reads, project: str | None, everything: bool) -> str | None:
+    if everything:
+        return None
+    if project is not None:
+        return projects.resolve(view, project).id
+    try:
+        here = project_here(view)
+    except SteadError:  # the current folder is gone
+        return None
+    return here.id if here else None
+
+
+def _with_runs(view: Reads, found: list[Session]) -> list[tuple[Session, Run | None]]:
+    newest = runs.newest(view, [one.id for one in found])
+    return [(one, newest.get(one.id)) for one in found]
+
+
+_paths: dict[str, str] = {}
+
+
+def session_json(view: Reads, one: Session, last: Run | None) -> dict[str, Any]:
+    """A session as lists show it."""
+    if one.project not in _paths:
+        _paths[one.project] = projects.get(view, one.project).path
+    ended = {"id": last.id, "outcome": last.outcome or last.status, "code": last.code} if last else None
+    return {
+        "id": one.id,
+        "title": one.title,
+        "project": one.project,
+        "path": _paths[one.project],
+        "agent": one.agent,
+        "model": one.model,
+        "status": runs.session_status(last),
+        "last_run": ended,
+        "created": rfc3339(one.created),
+        "updated": rfc3339(one.updated),
+        "messages": one.messages,
+        "cost": one.cost,
+        "pinned": one.pinned,
+        "archived": one.archived,
+    }
+
+
+def _flat(row: dict[str, Any]) -> list[Any]:
+    last = row["last_run"]
+    return [last["outcome"] if name == "last_run" and last else row[name] for name in COLUMNS]
+
+
+def _draw(rows: list[dict[str, Any]], found: list[Session], *, here: bool) -> None:
+    if not rows:
+        out.note("There are no sessions here." if here else "There are no sessions.")
+        return
+    heads = ["id", "title", "status", "updated", "messages", "cost", *([] if here else ["path"])]
+    drawn = []
+    for row, one in zip(rows, found, strict=True):
+        title = f"{'* ' if one.pinned else ''}{row['title']}{' (archived)' if one.archived else ''}"
+        status = row["status"]
+        if status == "idle" and row["last_run"] and row["last_run"]["outcome"] != "done":
+            status = row["last_run"]["outcome"]
+        cells = [one.id[:10], title, status, out.local_time(one.updated), one.messages, out.dollars(one.cost)]
+        drawn.append([*cells, *([] if here else [row["path"]])])
+    out.table(heads, drawn)

@@ -1,0 +1,170 @@
+"""One prompt from sending to its end: signals, events and frames in order, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from stead.core.events import Event
+from stead.interfaces.cli import codes, out
+
+if TYPE_CHECKING:
+    from stead.agent.calls import Asker
+    from stead.agent.frames import Frame
+    from stead.agent.gate import Rule
+    from stead.app import RunHandle, Stead
+
+
+class Sink(Protocol):
+    """What hears of a run: its events and frames in the order in which they came about."""
+
+    def started(self, handle: RunHandle) -> None: ...
+    def event(self, event: Event[Any]) -> None: ...
+    def frame(self, frame: Frame) -> None: ...
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What to send, and how."""
+
+    session: str | None
+    parts: Sequence[Any]
+    project: str
+    model: str | None = None
+    agent: str | None = None
+    max_steps: int | None = None
+    max_cost: float | None = None
+    rules: list[Rule] = field(default_factory=list)
+    on_ask: Asker = "deny"
+
+
+@dataclass(slots=True)
+class Played:
+    """What came of it. `hint` is the error's next step, `flags` what would have allowed the refused calls."""
+
+    result: dict[str, Any]
+    flags: list[str]
+    hint: str | None
+    terminated: bool
+
+    @property
+    def exit_code(self) -> int:
+        if self.result["outcome"] == "aborted" and self.terminated:
+            return codes.SIGTERM
+        return codes.of_run(self.result["outcome"], (self.result["error"] or {}).get("code"))
+
+
+async def play(house: Stead, wanted: Wanted, sink: Sink) -> Played:
+    """Send a prompt and see it through to the end. Ctrl-C and SIGTERM abort the run, and it is stored all the same."""
+    from stead.interfaces.cli import logs
+
+    logs.to_file(house.data)
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[Any] = asyncio.Queue()
+
+    def heard(events: Sequence[Event[Any]]) -> None:
+        loop.call_soon_threadsafe(lambda: [queue.put_nowait(event) for event in events])
+
+    # First listen, then begin: nothing of the run slips between.
+    stops = [house.store.listen(heard), house.on_frame(queue.put_nowait)]
+    interrupt = _Interrupt(loop)
+    handle: RunHandle | None = None
+    try:
+        handle = await house.prompt(
+            wanted.session,
+            wanted.parts,
+            project=wanted.project,
+            model=wanted.model,
+            agent=wanted.agent,
+            max_steps=wanted.max_steps,
+            max_cost=wanted.max_cost,
+            rules=wanted.rules,
+            on_ask=wanted.on_ask,
+        )
+        interrupt.take(handle)
+        sink.started(handle)
+        feeding = asyncio.create_task(_feed(queue, handle.id, sink))
+        ending = asyncio.create_task(handle.ended())
+        await asyncio.wait([feeding, ending], return_when=asyncio.FIRST_COMPLETED)
+        if feeding.done():
+            feeding.result()  # the sink failed: nobody hears of the run any more
+        await ending
+        queue.put_nowait(None)
+        hint = await feeding
+        return Played(await handle.result(), handle.flags, hint, interrupt.terminated)
+    finally:
+        if handle is not None:
+            handle.abort()
+            await handle.ended()
+        interrupt.release()
+        for stop in stops:
+            stop()
+
+
+async def _feed(queue: asyncio.Queue[Any], run: str, sink: Sink) -> str | None:
+    """Give the run's events and frames to the sink up to None; gives the hint of the error that ended it."""
+    from stead.domain.runs import RunEnded
+
+    hint = None
+    while (item := await queue.get()) is not None:
+        if not isinstance(item, Event):
+            if item.run == run:
+                sink.frame(item)
+        elif item.run == run:
+            if isinstance(item.data, RunEnded) and item.data.error:
+                hint = (item.data.error.get("details") or {}).get("hint")
+            sink.event(item)
+    return hint
+
+
+class _Interrupt:
+    """Ctrl-C and SIGTERM: the first aborts the run; later ones change nothing, for the run is being stored."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.terminated = False
+        self._loop = loop
+        self._handle: RunHandle | None = None
+        self._wanted = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._came, number)
+
+    def take(self, handle: RunHandle) -> None:
+        """The run is there; end it at once where that was wanted before."""
+        self._handle = handle
+        if self._wanted:
+            handle.abort()
+
+    def release(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.remove_signal_handler(number)
+
+    def _came(self, number: signal.Signals) -> None:
+        self.terminated = self.terminated or number == signal.SIGTERM
+        if self._wanted:
+            return
+        self._wanted = True
+        out.note("aborting; what was done so far is being stored …")
+        if self._handle is not None:
+            self._handle.abort()
+
+
+class Both:
+    """Two sinks as one; each hears everything."""
+
+    def __init__(self, *sinks: Sink) -> None:
+        self.sinks = sinks
+
+    def started(self, handle: RunHandle) -> None:
+        for sink in self.sinks:
+            sink.started(handle)
+
+    def event(self, event: Event[Any]) -> None:
+        for sink in self.sinks:
+            sink.event(event)
+
+    def frame(self, frame: Frame) -> None:
+        for sink in self.sinks:
+            sink.frame(frame)

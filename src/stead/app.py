@@ -19,7 +19,6 @@ from stead.core.events import Event
 from stead.core.ids import Ids, RandomIds
 from stead.domain import (
     asks,
-    attachments,
     changes,
     people,
     permissions,
@@ -35,6 +34,7 @@ from stead.store.database import Reads
 from stead.store.store import Store, open_store
 
 if TYPE_CHECKING:
+    from stead.agent.begin import Start
     from stead.agent.calls import Asker
     from stead.agent.frames import Frame
     from stead.agent.gate import Rule
@@ -164,12 +164,15 @@ class Stead:
         """
         import asyncio
 
+        from stead.agent.begin import Start, prompt_parts
         from stead.agent.connect import connect, default_reference
         from stead.agent.loop import Limits, Loop
         from stead.agent.tools.environ import clean_environ
         from stead.domain.providers.keys import known_secret_values
 
-        given = _prompt_parts(parts)
+        given = prompt_parts(parts)
+        if not callable(on_ask) and on_ask not in ("deny", "allow", "wait"):
+            raise SteadError("usage", f"on_ask is deny, allow, wait or a function, not {on_ask!r}.")
         flags = {"model": model, "agent": agent, "max_steps": max_steps, "max_cost": max_cost}
         for name, value in flags.items():
             if value is not None:
@@ -192,8 +195,8 @@ class Stead:
                 window=window,
             )
             secret = known_secret_values(view, self.secrets, self.environ)
-        start = _Start(
-            house=self,
+        new = self.store.ids.new
+        start = Start(
             session=session,
             folder=folder,
             known=known,
@@ -201,6 +204,9 @@ class Stead:
             model=reference,
             max_steps=max_steps or (old.max_steps if old else None) or values["max_steps"].value or DEFAULT_STEPS,
             key=key,
+            owner=self.owner(),
+            ids=(new(), new(), new()),
+            instructions=projects.find_instructions(folder.folder),
         )
         packed = [await asyncio.to_thread(self.store.blobs.pack, part) for part in given]
 
@@ -223,7 +229,7 @@ class Stead:
         # A caller who goes away does not leave behind a stored prompt that nobody works on.
         return await asyncio.shield(self._begin(start, packed, loop_of))
 
-    async def _begin(self, start: _Start, packed: Sequence[Any], loop_of: Callable[[runs.Run], Loop]) -> RunHandle:
+    async def _begin(self, start: Start, packed: Sequence[Any], loop_of: Callable[[runs.Run], Loop]) -> RunHandle:
         run, fresh = await self.store.commit(lambda tx: start.job(tx, packed), actor="person:local")
         if not fresh:
             return self._running.get(run.id) or RunHandle(self, run, None)
@@ -252,9 +258,15 @@ class Stead:
     def delete(self, session: str, *, by: str = "person:local") -> list[str]:
         """Delete a session and its children for good, and give their ids. What they cost stays in the ledger.
 
-        A run in it is asked to end first; raises `conflict` when it has not ended after a few seconds.
+        A run in it is asked to end first; raises `conflict` when it has not ended after a few seconds. It waits: from a coroutine,
+        call it in a thread.
         """
-        self.stop(session, by=by)
+        from stead.domain import attachments
+
+        with self.store.view() as view:
+            family = sessions.with_children(view, session)
+        for one in family:
+            self.stop(one, by=by)
         for _ in range(DELETE_WAITS):
             with self.store.view() as view:
                 busy = any(runs.active(view, one) for one in sessions.with_children(view, session))
@@ -445,9 +457,9 @@ class Stead:
             return
         from stead.agent.workspace import settle
 
-        settle(self.store, self._root_of, self._at_work)
+        settled = settle(self.store, self._root_of, self._at_work)
         self.store.write(lambda tx: runs.recover(tx, dead))
-        for owner in dead:
+        for owner in dead if settled else ():
             forget_owner(locks, owner)
 
     def _at_work(self, run: str) -> bool:
@@ -529,75 +541,6 @@ class RunHandle:
                 if runs.abort_requested(view, self.id):
                     self.abort()
                     return
-
-
-class _Start:
-    """What the job of a new prompt needs to know."""
-
-    def __init__(
-        self,
-        *,
-        house: Stead,
-        session: str | None,
-        folder: projects.Identity,
-        known: Project | None,
-        agent: str,
-        model: str,
-        max_steps: int,
-        key: str | None,
-    ) -> None:
-        self.house, self.session, self.folder, self.known = house, session, folder, known
-        self.agent, self.model, self.max_steps, self.key = agent, model, max_steps, key
-        self.owner = house.owner()
-        self.ids = [house.store.ids.new() for _ in range(3)]
-        self.instructions = projects.find_instructions(folder.folder)
-
-    def job(self, tx: Any, packed: Sequence[Any]) -> tuple[runs.Run, bool]:
-        """Store the prompt and begin the run. True with a run that is new."""
-        if self.session is not None and self.key is not None and (known := runs.with_key(tx, self.session, self.key)):
-            return known, False
-        person = people.local_person(tx)
-        project = projects.open_project(
-            tx, self.folder, id=self.ids[0], found=self.known, owner=person.id, instructions=self.instructions
-        )
-        parts = [tx.unpack(one) for one in packed]
-        session = self.session
-        if session is None:
-            texts = [part["text"] for part in parts if part["type"] == "text"]
-            title = next((text if isinstance(text, str) else text["head"] for text in texts), "")
-            session = sessions.create(tx, self.ids[1], project, title=title, agent=self.agent, model=self.model)
-        else:
-            sessions.change(tx, session, model=self.model, agent=self.agent)
-        run = runs.start(
-            tx,
-            self.ids[2],
-            session,
-            parts,
-            agent=self.agent,
-            model=self.model,
-            owner=self.owner,
-            project=project,
-            max_steps=self.max_steps,
-            author=person.id,
-            key=self.key,
-        )
-        return run, run.id == self.ids[2]
-
-
-def _prompt_parts(parts: str | Sequence[Any]) -> list[dict[str, Any]]:
-    """What a person may send: texts and files, not all of them empty."""
-    from stead.core.parts import issue
-
-    listed: Sequence[Any] = [{"type": "text", "text": parts}] if isinstance(parts, str) else parts
-    given = [dict(part) for part in listed]
-    for part in given:
-        if part.get("type") not in ("text", "file"):
-            raise SteadError("usage", f"A prompt is made of text and files, not of {part.get('type')!r}.")
-        if found := issue(part):
-            raise SteadError("usage", f"A part of the prompt is wrong: {found['path']} is {found['message']}.")
-    if not any(part["type"] == "file" or part["text"].strip() for part in given):
-        raise SteadError("usage", "The prompt is empty.")
-    return given
 
 
 def ask_json(ask: asks.Ask) -> dict[str, Any]:

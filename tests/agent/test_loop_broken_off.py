@@ -15,6 +15,7 @@ import pytest
 from stead.agent import tools as agent_tools
 from stead.agent.gate import parse
 from stead.app import Stead
+from stead.core.errors import SteadError
 from tests.agent.house import calls, events, house, kinds, parts, project, provide, script, status, tools, until, use
 from tests.agent.servers import answer, call, serving, text
 
@@ -130,14 +131,33 @@ async def test_b076_a_stopped_command_is_told_with_what_it_had_done(tmp_path: Pa
     folder = project(tmp_path)
     turns = [{"tools": [use("bash", command="echo begun; printf half > out.txt; sleep 30")]}, {"text": "ok"}]
     async with house(tmp_path, models=script(turns)) as at:
+        shown: list[str] = []
+        at.on_frame(lambda frame: shown.append(frame.text))
         run = await at.prompt(None, "go", project=folder, model="fake/m", rules=BASH)
-        await until(lambda: (folder / "out.txt").exists() and (folder / "out.txt").read_text() == "half")
+        await until(lambda: "begun" in "".join(shown) and (folder / "out.txt").exists())
+        await until(lambda: (folder / "out.txt").read_text() == "half")
         run.abort()
         await run.ended()
         (tool,) = tools(at, run)
         assert tool["status"] == "error" and tool["cut"] is True and tool["output"] == "begun\n"
         assert "aborted after this call had run for" in tool["error"] and "side effects" in tool["error"]
         assert tool["duration_ms"] > 0 and "Nothing was executed" not in tool["error"]
+
+
+async def test_b076_output_that_grows_when_it_is_stored_does_not_keep_the_run_from_ending(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    turns = [
+        {"tools": [use("bash", command="head -c 40000 /dev/zero | tr '\\0' '\"'; echo; touch out.txt; sleep 30")]},
+        {"text": "ok"},
+    ]
+    async with house(tmp_path, models=script(turns)) as at:
+        shown: list[str] = []
+        at.on_frame(lambda frame: shown.append(frame.text))
+        run = await at.prompt(None, "go", project=folder, model="fake/m", rules=BASH)
+        await until(lambda: len("".join(shown)) > 40_000)
+        run.abort()
+        assert (await run.result())["outcome"] == "aborted"
+        assert tools(at, run)[0]["output"] == '"' * 40_000 + "\n"
 
 
 async def test_b076_a_denied_call_says_that_nothing_was_executed(tmp_path: Path) -> None:
@@ -150,16 +170,20 @@ async def test_b076_a_denied_call_says_that_nothing_was_executed(tmp_path: Path)
     assert tool["status"] == "denied" and "Nothing was executed" in tool["error"] and not (folder / "made").exists()
 
 
-async def test_b078_tools_that_ran_when_the_process_died_are_closed_and_the_session_answers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+async def test_b078_tools_that_ran_when_the_process_died_are_closed_and_the_session_answers(
+    database: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     folder = project(tmp_path)
+    url = request.getfixturevalue("postgres_url") if database == "postgres" else None
     turns = [{"tools": [use("bash", command="true"), use("bash", command="sleep 30"), use("list")]}, {"text": "ok"}]
-    at = house(tmp_path, models=script(turns))
+    at = house(tmp_path, models=script(turns), database_url=url)
     run = await at.prompt(None, "go", project=folder, model="fake/m", rules=BASH)
     await until(lambda: len(events(at, run.session, "tool.started")) == 2)
     crash(at)
     await leave(at)
     for _ in range(2):  # the second start finds nothing left to do
-        async with house(tmp_path, models=script([{"text": "here"}])) as at:
+        async with house(tmp_path, models=script([{"text": "here"}]), database_url=url) as at:
             assert [tool["status"] for tool in tools(at, run.id)] == ["done", "error", "error"]
             assert parts(at, run.id)[-1] == {
                 "type": "notice",
@@ -167,7 +191,7 @@ async def test_b078_tools_that_ran_when_the_process_died_are_closed_and_the_sess
                 "text": "This turn was interrupted: the program ended before it was finished.",
             }
             assert status(at, run.session) == "idle" and len(events(at, run.session, "run.ended")) == 1
-    async with house(tmp_path, models=script([{"text": "here"}])) as at:
+    async with house(tmp_path, models=script([{"text": "here"}]), database_url=url) as at:
         assert (await (await at.prompt(run.session, "there?")).result())["result"] == "here"
 
 
@@ -191,6 +215,26 @@ async def test_b080_abort_works_while_a_question_is_open_and_nothing_else_is_blo
         assert result["outcome"] == "aborted" and result["asks"] == [] and status(at, run.session) == "aborted"
         assert [event.kind for event in events(at, run.session)].count("ask.closed") == 1
         assert (await (await at.prompt(run.session, "go on")).result())["outcome"] == "denied"
+
+
+async def test_b080_a_session_with_an_open_question_can_be_deleted(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    asked = asyncio.Event()
+
+    async def never(_: Any) -> None:
+        asked.set()
+        await asyncio.sleep(30)
+
+    async with house(tmp_path, models=script([{"tools": [use("ask", question="which?")]}, {"text": "ok"}])) as at:
+        run = await at.prompt(None, "go", project=folder, model="fake/m", on_ask=never)
+        await asked.wait()
+        async with asyncio.timeout(3):
+            assert await asyncio.to_thread(at.delete, run.session) == [run.session]
+            await run.ended()
+        assert events(at, run.session) == []
+        with pytest.raises(SteadError) as gone:
+            await at.prompt(run.session, "again")
+        assert gone.value.code == "not_found"
 
 
 async def test_b081_a_child_that_holds_the_pipe_does_not_hold_up_the_turn(tmp_path: Path) -> None:

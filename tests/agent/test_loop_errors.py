@@ -43,6 +43,7 @@ async def test_what_cannot_begin_is_refused_before_anything_is_stored(tmp_path: 
         assert await refused(at, project=folder) == "usage"  # there is a provider, but no model
         assert await refused(at, session="0123456789abcdef") == "not_found"
         assert await refused(at) == "usage"
+        assert await refused(at, project=folder, model="script/bad.yaml", on_ask="maybe") == "usage"
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "gemini"])

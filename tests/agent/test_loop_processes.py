@@ -33,6 +33,18 @@ async def test_the_same_key_gives_the_same_run_and_stores_nothing(tmp_path: Path
         assert four.id != one.id
 
 
+async def test_a_known_key_is_waited_for_also_when_another_process_works_on_it(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    slow = [{"text": "word " * 40, "chunk": 5, "delay_ms": 5}]
+    async with house(tmp_path, models=script(slow)) as one, house(tmp_path, models=script(slow)) as two:
+        first = await one.prompt(None, "go", project=folder, model="fake/m")
+        await first.ended()
+        there = await one.prompt(first.session, "go", key="k")
+        here = await two.prompt(first.session, "go", key="k")
+        assert here.id == there.id and two.running() == []
+        assert (await here.result())["outcome"] == "done"
+
+
 async def test_a_second_prompt_while_one_runs_is_a_conflict_with_the_way_out(tmp_path: Path) -> None:
     folder = project(tmp_path)
     async with house(tmp_path, models=script(SLOW)) as at:
@@ -111,6 +123,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 async def test_two_processes_work_on_one_store_and_all_their_data_is_complete(
     database: str, tmp_path: Path, request: pytest.FixtureRequest

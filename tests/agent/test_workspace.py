@@ -149,6 +149,25 @@ async def test_a_path_that_cannot_be_looked_at_does_not_keep_the_house_closed(tm
         assert missing.value.code == "project_missing"
 
 
+async def test_a_file_that_cannot_be_read_at_the_start_is_settled_at_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project(tmp_path)
+    (folder / "file.txt").write_text(OLD)
+    run = await killed_at(tmp_path, "safefile.renamed", use("write", path="file.txt", content=NEW))
+
+    def away(path: Path) -> Any:
+        raise SteadError("read_only", f"{path} cannot be accessed: the network is down.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(safefile, "state", away)
+        async with house(tmp_path) as at:
+            assert at.run_json(run)["outcome"] == "interrupted" and state_of(at, "file.txt") == "captured"
+    async with house(tmp_path) as at:
+        assert state_of(at, "file.txt") == "applied" and len(events(at, kind="run.ended")) == 1
+    assert not [path for path in (tmp_path / "data" / "locks").iterdir() if path.name != "maintenance"]
+
+
 async def test_the_change_of_a_living_process_is_not_settled_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = project(tmp_path)
     (folder / "other.txt").write_text(OLD)

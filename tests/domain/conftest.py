@@ -22,7 +22,7 @@ def features() -> Sequence[Feature]:
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where the store under test lies: what `open_store` takes."""
-    return str(tmp_path / "house") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    return str(tmp_path / "house") if request.param == "sqlite" else str(request.getfixturevalue("postgres_empty"))
 
 
 @pytest.fixture

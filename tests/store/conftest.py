@@ -9,28 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from stead.core.clock import ManualClock
 from stead.store import Store, faults, open_store
 from tests.store.notes import NOTES
-from tests.support import postgres as pg
-
-
-@pytest.fixture(scope="session")
-def postgres_shared(postgres_databases: pg.Databases) -> Iterator[str]:
-    with postgres_databases.database() as url:
-        yield url
-
-
-@pytest.fixture
-def postgres_empty(postgres_shared: str) -> str:
-    """An empty PostgreSQL database; one for all tests of this process, emptied before each."""
-    with psycopg.connect(postgres_shared, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA public CASCADE")
-        connection.execute("CREATE SCHEMA public")
-    return postgres_shared
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

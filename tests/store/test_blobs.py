@@ -18,6 +18,7 @@ from stead.store import Store, faults, open_store
 from stead.store.blobs import HEAD_BYTES, IN_DATABASE_BYTES, MOVED_TEXT_BYTES
 from stead.store.log import MAX_EVENT_BYTES
 from tests.store.notes import write
+from tests.support import scale
 
 Opener = Callable[..., Store]
 
@@ -39,7 +40,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "house" / "blobs"
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"\0" * 100_000, bytes(range(256)) * 300, LARGE, LARGE + b"\n", b"text\r\n" * 50_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"x", b"\0" * 100_000, bytes(range(256)) * 300, LARGE, LARGE + b"\n", b"text\r\n" * 50_000]
+)
 def test_what_was_stored_comes_back(store: Store, content: bytes) -> None:
     assert store.blobs.get(put(store, content)) == content
 
@@ -185,7 +188,10 @@ _values = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=30)
+_CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+@settings(suppress_health_check=_CHECKS, max_examples=scale(3_000))
 @given(value=_values)
 def test_any_value_comes_back_from_pack_and_resolve(store: Store, value: Any) -> None:
     packed = store.blobs.pack(value)

@@ -116,9 +116,7 @@ def test_a_job_larger_than_the_page_cache_fails_alone_or_with_its_batch_but_neve
     assert store.write(write("a", "again")) and texts(store) == ["kept", "again"]
 
 
-def test_a_store_that_cannot_be_made_for_want_of_space_is_made_later(
-    tmp_path: Path, disk: Disk, store: Store
-) -> None:
+def test_a_store_that_cannot_be_made_for_want_of_space_is_made_later(tmp_path: Path, disk: Disk, store: Store) -> None:
     disk.left = 20_000
     with pytest.raises(SteadError) as failed:
         open_store(tmp_path / "second", [NOTES])

@@ -57,9 +57,7 @@ def bytes_per_event(folder: Path, events: int, *, group: int = 1) -> tuple[float
             for _ in range(events // group):
                 first = at
                 at += group
-                store.write(
-                    lambda tx, first=first: [sessions.add_part(tx, SESSION, number, first + k, TEXT) for k in range(group)]
-                )
+                store.write(lambda tx, first=first: [sessions.add_part(tx, SESSION, number, first + k, TEXT) for k in range(group)])
             found.append((written() - before) / events)
     return found[0], found[1]
 

@@ -74,9 +74,7 @@ def test_an_old_store_is_backed_up_and_then_migrated(opener: Opener, old: dict[s
 
 
 @pytest.mark.parametrize("attempts", [3])
-def test_a_migration_that_fails_leaves_all_as_it_was(
-    opener: Opener, old: dict[str, Any], tmp_path: Path, attempts: int
-) -> None:
+def test_a_migration_that_fails_leaves_all_as_it_was(opener: Opener, old: dict[str, Any], tmp_path: Path, attempts: int) -> None:
     for _ in range(attempts):
         with pytest.raises(Exception, match="no_such_table"):
             opener(migrations=BROKEN)

@@ -10,7 +10,7 @@ import pytest
 
 from stead.core import events
 from stead.core.events import Event, Fact, UnknownFact, event, lifts
-from stead.store import Feature, Store, Tx
+from stead.store import Feature, Store, Tx, rebuild
 from tests.store.notes import NOTES, Erased, Written, erase_stream, write
 
 Opener = Callable[..., Store]
@@ -71,11 +71,12 @@ def test_a_rebuild_that_fails_changes_nothing(store: Store) -> None:
     assert store.dump() == live and store.write(write("a"))
 
 
-def test_a_long_log_is_rebuilt_in_pieces_that_are_told(store: Store) -> None:
-    store.write(lambda tx: [write("a")(tx) for _ in range(2_500)])
+def test_a_long_log_is_rebuilt_in_pieces_that_are_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebuild, "_CHUNK", 10)
+    store.write(lambda tx: [write("a")(tx) for _ in range(25)])
     told: list[tuple[int, int]] = []
     store.rebuild(progress=lambda done, total: told.append((done, total)))
-    assert told == [(1000, 2500), (2000, 2500), (2500, 2500)]
+    assert told == [(10, 25), (20, 25), (25, 25)]
 
 
 def test_tables_of_another_version_are_filled_anew_at_opening_and_kept_ones_stay(opener: Opener) -> None:
@@ -197,7 +198,7 @@ def test_old_versions_are_lifted_step_by_step_when_read_and_when_rebuilt(opener:
 
 
 def test_projectors_are_given_what_the_log_holds(opener: Opener) -> None:
-    """What a caller passes may differ from what JSON gives back (tuples, two surrogates that make a pair): live and rebuilt agree."""
+    """What a caller passes may differ from what JSON gives back (tuples, surrogates that make a pair): live and rebuilt agree."""
     seen: list[Any] = []
     spy = Feature("spy", tables={"spied": "seq {key}"})
 

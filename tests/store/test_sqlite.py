@@ -162,6 +162,20 @@ def test_a_process_that_comes_and_goes_does_not_disturb_a_reader_that_begins_to_
     assert Child(lambda: _texts(house)).result() == ["mine", "other", "mine again"]
 
 
+def test_a_forked_process_may_not_open_what_its_parent_has_open(house: Path, store: Store) -> None:
+    store.write(write("a", "1"))
+
+    def attempt() -> str:
+        try:
+            return str(_texts(house))
+        except SteadError as error:
+            return error.message
+
+    assert "forked" in Child(attempt).result()
+    store.close()
+    assert Child(attempt).result() == "['1']"
+
+
 def _texts(house: Path) -> list[str]:
     with open_store(house, [NOTES]) as opened, opened.view() as view:
         return [event.data.text for event in view.events()]

@@ -189,7 +189,7 @@ def test_listeners_hear_every_commit_once_and_in_order_from_many_threads(store: 
         thread.start()
     for thread in threads:
         thread.join()
-    assert heard == sorted(heard) and sorted(sum(got, [])) == heard
+    assert heard == sorted(heard) and sorted(seq for mine in got for seq in mine) == heard
     for n, mine in enumerate(got):
         with store.view() as view:
             assert [event.seq for event in view.events(stream=f"s{n}")] == mine

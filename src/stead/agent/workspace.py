@@ -126,13 +126,14 @@ async def see_through(work: Awaitable[T]) -> T:
     return task.result()
 
 
-def settle(store: Store, root: Callable[[str], Path | None], alive: Callable[[str], bool]) -> None:
+def settle(store: Store, root: Callable[[str], Path | None], alive: Callable[[str], bool]) -> bool:
     """After a crash: decide by the disk what became of changes that were captured and not noted as applied.
 
     `root` gives a session's project folder; `alive` says whether the process that owns a run still works on it. A file that the
     crash tore while it was written in place is completed from its `after` blob; one that holds something else is left alone.
-    Idempotent. What cannot be looked at now is left for the next start.
+    Idempotent. False when something could not be looked at now, so that the next start has to try again.
     """
+    whole = True
     with store.view() as view:
         left = changes.unsettled(view)
     for change in left:
@@ -143,8 +144,10 @@ def settle(store: Store, root: Callable[[str], Path | None], alive: Callable[[st
             fact = _settled(store, change, folder / decode_path(change.path, change.encoded))
         except (OSError, SteadError):
             logging.getLogger("stead.agent").warning("what became of %s is not known yet", change.path, exc_info=True)
+            whole = False
             continue
         store.write(lambda tx, change=change, fact=fact: _note(tx, change, fact))  # type: ignore[misc]
+    return whole
 
 
 def _note(tx: Tx, change: changes.Change, fact: changes.ChangeApplied | changes.ChangeFailed) -> None:

@@ -36,6 +36,10 @@ _EACH = (
 _NO_SPACE = (apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP)
 _making = threading.Lock()
 
+# The connections to each file, and the process that opened them. A forked child inherits what SQLite believes to hold of locks
+# and holds none, so that its commits could be lost: it may not open a file that its parent had open.
+_open_files: dict[Path, tuple[int, int]] = {}
+
 
 class SQLite:
     """A store in one file, with its `-wal` and `-shm` beside it, all 0600."""
@@ -162,10 +166,14 @@ class SQLite:
             return 0
 
     def _open(self, flags: int, name: str | None = None) -> SQLiteConn:
+        _opened(self.path)
         try:
             return SQLiteConn(apsw.Connection(name or str(self.path), flags=flags, vfs=self._vfs), self.path)
-        except apsw.Error as error:
-            raise translate(error, self.path) from error
+        except BaseException as error:
+            _closed(self.path)
+            if isinstance(error, apsw.Error):
+                raise translate(error, self.path) from error
+            raise
 
 
 class SQLiteConn:
@@ -175,6 +183,7 @@ class SQLiteConn:
         self.raw = raw
         self._path = path
         self._run = raw.cursor().execute
+        self._over = False
 
     def q(self, sql: str, args: Sequence[Any] = ()) -> list[Row]:
         try:
@@ -219,7 +228,10 @@ class SQLiteConn:
         return True
 
     def close(self) -> None:
-        self.raw.close()
+        if not self._over:
+            self._over = True
+            self.raw.close()
+            _closed(self._path)
 
 
 def translate(error: apsw.Error, path: Path) -> Exception:
@@ -238,6 +250,30 @@ def translate(error: apsw.Error, path: Path) -> Exception:
     if isinstance(error, apsw.IOError):
         return SteadError("store_damaged", f"Reading or writing {path} failed: {error} (SQLite code {code}).")
     return error
+
+
+def _opened(path: Path) -> None:
+    with _making:
+        process, count = _open_files.get(path, (os.getpid(), 0))
+        if count and process != os.getpid():
+            raise SteadError("internal", "This process was forked from one with an open store; start a fresh process.")
+        _open_files[path] = (os.getpid(), count + 1)
+
+
+def _closed(path: Path) -> None:
+    with _making:
+        process, count = _open_files.get(path, (os.getpid(), 0))
+        if process == os.getpid() and count:
+            _open_files[path] = (process, count - 1)
+
+
+def _after_fork() -> None:
+    global _making
+    _making = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _may_write(path: Path) -> bool:

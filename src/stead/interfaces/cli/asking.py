@@ -77,11 +77,11 @@ async def _rule(offered: list[str]) -> str | None:
         text = answer.strip() or "1"
         text = offered[int(text) - 1] if text.isdecimal() and 0 < int(text) <= len(offered) else text
         try:
-            rule = parse(text, "allow", "session", "approval")
+            written = parse(text, "allow", "session", "approval")
         except SteadError as error:
             out.error(error)
             continue
-        if warning := broad(rule):
+        if warning := broad(written):
             out.note(warning)
             if (await _line("Really? [y/n] > ") or "").strip().lower() not in ("y", "yes"):
                 return None

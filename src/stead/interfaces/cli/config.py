@@ -10,6 +10,7 @@ from stead.core.errors import SteadError
 from stead.domain import projects, settings
 from stead.interfaces.cli import out
 from stead.interfaces.cli.place import opened, project_here, session_named
+from stead.interfaces.cli.tables import table
 
 if TYPE_CHECKING:
     from stead.app import Stead
@@ -59,7 +60,8 @@ def unset(key: Key, project: OfProject = False, session: OfSession = None, json:
         house.store.write(lambda tx: settings.change(tx, layer=layer, id=id, removed=[key]), actor=PERSON)
         now = _effective(house, session).get(key)
     value, origin = (now.value, now.origin) if now else (None, "default")
-    _said(json, {"key": key, "value": value, "origin": origin}, f"{key} = {_shown(value)} ({origin})" if value is not None else f"{key} is not set")
+    said = f"{key} = {_shown(value)} ({origin})" if value is not None else f"{key} is not set"
+    _said(json, {"key": key, "value": value, "origin": origin}, said)
     return 0
 
 
@@ -75,7 +77,7 @@ def list_values(
         out.json({"settings": [{"key": key, "value": one.value, "origin": one.origin} for key, one in found.items()]})
         return 0
     rows = [[key, _shown(one.value), *([one.origin] if origin else [])] for key, one in found.items()]
-    out.table(["key", "value", *(["origin"] if origin else [])], rows)
+    table(["key", "value", *(["origin"] if origin else [])], rows)
     return 0
 
 

@@ -116,7 +116,8 @@ def _show_way_on(folder: Path, project: Path, session: str, keep: bool) -> None:
     out.line("    stead provider add anthropic        (or openai, openrouter, gemini, ollama)")
     out.line("    stead chat -m anthropic/MODEL       a conversation in the current folder")
     out.line('    stead run -m anthropic/MODEL "…"    one prompt, for scripts')
-    out.line("  The demo's folder was removed; `stead demo --keep` keeps it." if not keep else "  Remove the folder when you are done.")
+    if not keep:
+        out.line("  The demo's folder is removed now; `stead demo --keep` keeps it.")
 
 
 def _title(head: str, text: str) -> None:

@@ -10,6 +10,7 @@ import typer
 from stead.domain import changes, hunks
 from stead.interfaces.cli import out
 from stead.interfaces.cli.place import opened, session_named
+from stead.interfaces.cli.tables import table
 
 if TYPE_CHECKING:
     from stead.app import Stead
@@ -31,7 +32,7 @@ def diff(
     elif patch:
         write_patch(files)
     else:
-        out.table(
+        table(
             ("path", "status", "additions", "deletions"),
             [[file["path"], file["status"], file["additions"], file["deletions"]] for file in files],
         )

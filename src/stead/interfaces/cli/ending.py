@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from stead.interfaces.cli.turn import Played
 
 
-def tell(house: Stead, played: Played, *, quiet: bool) -> None:
-    """Say how it ended. Errors and refusals are said also with -q, the summary is not."""
+def tell(house: Stead, played: Played, *, quiet: bool, session: bool = True) -> None:
+    """Say how it ended. Errors and refusals are said also with -q, the summary is not. `session`: name it in the summary."""
     result = played.result
     outcome, failure = result["outcome"], result["error"]
     if failure is not None:
@@ -28,7 +28,7 @@ def tell(house: Stead, played: Played, *, quiet: bool) -> None:
     elif outcome == "aborted":
         out.err(f"stead: aborted. What was done is kept; `{go_on} PROMPT` goes on.")
     if not quiet:
-        out.note(_sum(house, result))
+        out.note(_sum(house, result) + (f"; session {result['session']}" if session else ""))
 
 
 def _refused(house: Stead, result: dict[str, Any], flags: list[str], go_on: str) -> None:
@@ -59,7 +59,7 @@ def _sum(house: Stead, result: dict[str, Any]) -> str:
     if tokens := sum(result["usage"].values()):
         pieces.append(f"{out.count(tokens)} tokens")
     pieces.append("cost unknown" if result["cost"] is None else out.dollars(result["cost"]))
-    return f"{', '.join(pieces)}; session {result['session']}"
+    return ", ".join(pieces)
 
 
 def write_answer(path: Path, answer: str) -> None:

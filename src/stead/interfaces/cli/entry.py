@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from stead.core.errors import SteadError
-from stead.interfaces.cli import codes, out
+from stead.interfaces.cli import codes, faults, out
 
 COMPLETE = "_STEAD_COMPLETE"
 """The variable by which a shell's completion script asks."""
@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get("STEAD_DEBUG"):
             raise
-        return _tell(_fault(error), args)
+        return _tell(faults.as_error(error), args)
 
 
 def _answer(args: list[str]) -> int:
@@ -41,12 +41,24 @@ def _answer(args: list[str]) -> int:
         out.line(f"stead {__version__}")
         return 0
     if COMPLETE in os.environ:
-        from typer.completion import get_completion_inspect_parameters
-
-        get_completion_inspect_parameters()  # this is how typer makes its shells known
-    elif not args and sys.stdin.isatty() and sys.stdout.isatty():
+        return _complete(args)
+    if not args and sys.stdin.isatty() and sys.stdout.isatty():
         args = ["chat"]
     return _dispatch(args)
+
+
+def _complete(args: list[str]) -> int:
+    """Offer a shell what may come next."""
+    from typer.completion import get_completion_inspect_parameters
+
+    from stead.interfaces.cli.tree import root
+
+    get_completion_inspect_parameters()  # this is how typer makes its shells known
+    try:
+        root(rich=False).main(args, prog_name="stead", complete_var=COMPLETE)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    return 0
 
 
 def _dispatch(args: list[str]) -> int:
@@ -54,17 +66,20 @@ def _dispatch(args: list[str]) -> int:
 
     from stead.interfaces.cli.tree import HelpWanted, root
 
-    try:
-        given = root(rich=out.colours(sys.stdout)).main(args, prog_name="stead", standalone_mode=False)
+    tree = root(rich=out.colours(sys.stdout))
+    try:  # not tree.main(): that has its own ideas about broken pipes and errors
+        with tree.make_context("stead", args) as context:
+            given = tree.invoke(context)
     except HelpWanted as wanted:
         out.err(wanted.message)
         return 2
+    except typer.Exit as ended:
+        return ended.exit_code
     except typer.TyperException as error:
-        context = getattr(error, "ctx", None)
-        where = context.command_path if context is not None else "stead"
+        where = getattr(getattr(error, "ctx", None), "command_path", "stead")
         raise SteadError("usage", error.format_message(), hint=f"`{where} --help` explains it.") from None
     except typer.Abort:
-        raise KeyboardInterrupt from None
+        return codes.OUTCOMES["aborted"]
     return given if isinstance(given, int) else 0
 
 
@@ -80,16 +95,6 @@ def _tell(error: SteadError, args: Sequence[str]) -> int:
     except BrokenPipeError:
         _hush()
     return codes.of_error(error.code)
-
-
-def _fault(error: Exception) -> SteadError:
-    """An error that nobody foresaw, as one with a code."""
-    if isinstance(error, OSError):
-        from stead.store.safefile import from_os
-
-        return from_os(error, error.filename or "the file system")
-    hint = "Please report it; with STEAD_DEBUG=1 the whole trace is shown."
-    return SteadError("internal", f"{type(error).__name__}: {error}", hint=hint)
 
 
 def _hush() -> None:

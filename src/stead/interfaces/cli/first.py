@@ -22,8 +22,8 @@ def way_in(house: Stead, error: SteadError, runner: asyncio.Runner | None = None
 
     found = (runner.run if runner is not None else asyncio.run)(find_local())
     if not found:
-        line = "stead provider add anthropic --key-stdin"
-        hint = f"`{line}` (or openai, openrouter, gemini); for a server of your own: stead provider add NAME --kind openai --url URL --no-key"
+        hint = "`stead provider add anthropic --key-stdin` (or openai, openrouter, gemini); for a server of your own:"
+        hint += " `stead provider add NAME --kind openai --url URL --no-key`"
         return SteadError("no_key", "No provider is set up, and no local model server was found.", hint=hint, details={"local": []})
     lines = [f"stead provider add {_name(server)} --kind {server['kind']} --url {server['url']} --no-key" for server in found]
     names = ", ".join(f"{server['name']} at {server['url']} ({len(server['models'])} models)" for server in found)

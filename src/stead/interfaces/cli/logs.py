@@ -16,7 +16,11 @@ class _Private(logging.FileHandler):
 
     def _open(self) -> TextIOWrapper:
         os.makedirs(os.path.dirname(self.baseFilename), mode=0o700, exist_ok=True)
-        return open(self.baseFilename, "a", encoding="utf-8", errors="replace", opener=lambda path, flags: os.open(path, flags, 0o600))
+        return open(self.baseFilename, "a", encoding="utf-8", errors="replace", opener=_opener)
+
+
+def _opener(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def to_file(data: Path) -> None:

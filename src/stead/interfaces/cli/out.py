@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
 from typing import IO, Any
 
 from stead.core.errors import SteadError
@@ -20,7 +19,10 @@ _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", 
 
 
 def prepare() -> None:
-    """Make stdout and stderr take any text: UTF-8, and what that cannot hold as a replacement character."""
+    """Make stdout and stderr take any text: UTF-8, and what that cannot hold as a replacement character. A stream that the caller
+    closed is an empty one."""
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115
+    sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
             reconfigure(encoding="utf-8", errors="replace")
@@ -97,50 +99,12 @@ def json_line(value: Any) -> None:
     sys.stdout.flush()
 
 
-def table(names: Sequence[str], rows: Sequence[Sequence[Any]], *, heads: Sequence[str] | None = None) -> None:
-    """Rows as a table on a terminal, as TSV with a header line elsewhere. `heads`: the names for people."""
-    if sys.stdout.isatty():
-        _drawn(heads or names, rows)
-        return
-    line("\t".join(names))
-    for row in rows:
-        line("\t".join(_cell(value) for value in row))
-
-
-def _cell(value: Any) -> str:
-    text = _text(value)
-    return shown(text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n"))
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return f"{value:.9f}".rstrip("0").rstrip(".")
-    return str(value)
-
-
-def _drawn(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold" if colours(sys.stdout) else "")
-    for at, head in enumerate(heads):
-        numbers = any(isinstance(row[at], (int, float)) and not isinstance(row[at], bool) for row in rows)
-        made.add_column(head, justify="right" if numbers else "left", no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        made.add_row(*(Text(" ".join(plain(_text(value)).split())) for value in row))
-    Console(file=sys.stdout, no_color=not colours(sys.stdout), highlight=False).print(made)
-
-
-def local_time(ms: int) -> str:
-    """A time for people: local, to the minute."""
+def local_time(ms: int, now: int) -> str:
+    """A time for people: local; without the year where it is this one."""
     from datetime import datetime
 
-    return datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M")
+    then, today = datetime.fromtimestamp(ms / 1000), datetime.fromtimestamp(now / 1000)
+    return then.strftime("%b %d %H:%M" if then.year == today.year else "%b %d %Y")
 
 
 def dollars(cost: float | None) -> str:

@@ -12,6 +12,7 @@ from stead.domain import providers
 from stead.domain.providers.addresses import KINDS, VARIABLES
 from stead.interfaces.cli import out
 from stead.interfaces.cli.place import opened
+from stead.interfaces.cli.tables import table
 
 if TYPE_CHECKING:
     from stead.app import Stead
@@ -54,9 +55,7 @@ def add(
     return 0
 
 
-def _save(
-    house: Stead, name: str, kind: str, url: str | None, key: str | None, key_env: str | None, no_key: bool
-) -> Provider:
+def _save(house: Stead, name: str, kind: str, url: str | None, key: str | None, key_env: str | None, no_key: bool) -> Provider:
     sealed = None
     if key is not None:
         with house.store.view() as view:
@@ -108,7 +107,7 @@ def list_providers(json: Json = False) -> int:
         out.json({"providers": [one.to_json() for one in found]})
         return 0
     rows = [[one.name, one.kind, one.url, _key(one), one.origin, one.disabled] for one in found]
-    out.table(("name", "kind", "url", "key", "origin", "disabled"), rows)
+    table(("name", "kind", "url", "key", "origin", "disabled"), rows)
     if not found and sys.stdout.isatty():
         out.note("No provider is set up: `stead provider add anthropic` (or openai, openrouter, gemini, ollama).")
     return 0

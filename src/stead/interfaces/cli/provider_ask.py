@@ -12,6 +12,7 @@ from stead.core.errors import SteadError
 from stead.domain import providers
 from stead.interfaces.cli import out
 from stead.interfaces.cli.place import opened
+from stead.interfaces.cli.tables import table
 
 if TYPE_CHECKING:
     from stead.app import Stead
@@ -41,7 +42,7 @@ def models(
     if json:
         out.json({"provider": name, "models": found})
         return 0
-    out.table(COLUMNS, [[row[column] for column in COLUMNS] for row in found])
+    table(COLUMNS, [[row[column] for column in COLUMNS] for row in found])
     if not found and sys.stdout.isatty():
         out.note(f"{name} lists no model.")
     return 0
@@ -63,7 +64,7 @@ def test(
             result: dict[str, Any] = {"ok": True, "provider": name, "model": model}
         else:
             found = asyncio.run(_listed(house, one))
-            said = f"{len(found)} models"
+            said = "1 model" if len(found) == 1 else f"{len(found)} models"
             result = {"ok": True, "provider": name, "models": len(found)}
         ms = round((house.store.clock.monotonic() - begin) * 1000)
     if json:

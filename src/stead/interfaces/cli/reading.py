@@ -9,7 +9,6 @@ from stead.core.text import one_line
 from stead.interfaces.cli import out
 
 OUTPUT_LINES = 12
-_MARKS = {"done": ("✓", "green"), "error": ("✗", "red"), "denied": ("⊘", "yellow"), "running": ("…", "dim"), "pending": ("·", "dim")}
 
 
 def conversation(session: dict[str, Any], messages: list[dict[str, Any]]) -> None:
@@ -52,11 +51,11 @@ def lines(part: dict[str, Any]) -> list[str]:
 
 
 def _tool(part: dict[str, Any]) -> list[str]:
-    from stead.interfaces.cli.progress import target
+    from stead.interfaces.cli.progress import MARKS, target
 
-    mark, colour = _MARKS.get(part["status"], ("·", "dim"))
+    mark, colour = MARKS.get(part["status"], ("·", "dim"))
     given = part.get("input")
-    about = target({"arguments": out.json_text(given)}) if isinstance(given, dict) else one_line(out.plain(part.get("arguments", "")), 100)
+    about = target({"arguments": out.json_text(given) if isinstance(given, dict) else part.get("arguments", "")})
     made = [f"{_style(mark, colour)} {_style(out.plain(part['tool']), 'bold')} {about}".rstrip()]
     text = out.plain(part.get("error") or part.get("output") or "").splitlines()
     hidden = len(text) - OUTPUT_LINES

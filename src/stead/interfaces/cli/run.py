@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from stead.interfaces.cli.turn import Played, Wanted
 
 OnAsk = Literal["deny", "allow", "wait"]
+_NAMES = {"json": "--json", "stream_json": "--stream-json", "go_on": "-c", "resume": "-r", "quiet": "-q", "verbose": "-v"}
 
 
 def run(
-    prompt: Annotated[str | None, typer.Argument(help="What to do. Piped text is the prompt, or beside this one its context.")] = None,
+    prompt: Annotated[
+        str | None, typer.Argument(help="What to do. Piped text is the prompt, too; beside this one its context.")
+    ] = None,
     folder: Annotated[str, typer.Option("--dir", "-C", metavar="DIR", help="The project folder.")] = ".",
     model: Annotated[str | None, typer.Option("--model", "-m", metavar="PROVIDER/MODEL", help="The model.")] = None,
     agent: Annotated[str | None, typer.Option("--agent", "-a", metavar="AGENT", help="The agent.")] = None,
     go_on: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the session last used in this project.")] = False,
     resume: Annotated[
-        str | None, typer.Option("--resume", "-r", metavar="SESSION", help="Go on with this session: id, start of the id, or title.")
+        str | None, typer.Option("--resume", "-r", metavar="SESSION", help="Go on with this one: id, start of the id, or title.")
     ] = None,
     fork: Annotated[str | None, typer.Option("--fork", metavar="MESSAGE", help="Not yet available in this version.")] = None,
     files: Annotated[
@@ -74,8 +77,7 @@ def _check(**options: Any) -> None:
     """Refuse options that do not go together."""
     for one, other in (("json", "stream_json"), ("go_on", "resume"), ("quiet", "verbose")):
         if options[one] and options[other]:
-            names = {"json": "--json", "stream_json": "--stream-json", "go_on": "-c", "resume": "-r", "quiet": "-q", "verbose": "-v"}
-            raise SteadError("usage", f"{names[one]} and {names[other]} cannot be used together.")
+            raise SteadError("usage", f"{_NAMES[one]} and {_NAMES[other]} cannot be used together.")
     if options["fork"] is not None:
         raise SteadError("usage", "--fork is not yet available in this version.", hint="-r SESSION goes on with a session.")
     if options["output"] is not None:
@@ -178,9 +180,7 @@ def _setting(house: Stead, wanted: Wanted, name: str) -> Any:
 # --- after --------------------------------------------------------------------------------------------------------------------
 
 
-def _tell(
-    house: Stead, wanted: Wanted, played: Played, output: str | None, *, json: bool, stream_json: bool, quiet: bool
-) -> int:
+def _tell(house: Stead, wanted: Wanted, played: Played, output: str | None, *, json: bool, stream_json: bool, quiet: bool) -> int:
     from stead.interfaces.cli import ending
 
     result = played.result

@@ -12,14 +12,15 @@ from stead.core.errors import SteadError
 from stead.domain import projects, runs, sessions
 from stead.interfaces.cli import out
 from stead.interfaces.cli.place import opened, project_here
+from stead.interfaces.cli.tables import table
 
 if TYPE_CHECKING:
     from stead.domain.runs import Run
     from stead.domain.sessions import Session
     from stead.store.database import Reads
 
-COLUMNS = ("id", "title", "project", "path", "agent", "model", "status", "last_run", "created", "updated", "messages", "cost")
-COLUMNS += ("pinned", "archived")
+COLUMNS: tuple[str, ...] = ("id", "title", "project", "path", "agent", "model", "status", "last_run", "created", "updated")
+COLUMNS += ("messages", "cost", "pinned", "archived")
 
 
 def list_sessions(
@@ -28,7 +29,7 @@ def list_sessions(
     project: Annotated[
         str | None, typer.Option("--project", metavar="PROJECT", help="Those of this project: path, name or id.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Those of all projects. Outside of a project this is the default.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Those of all projects; the default outside of one.")] = False,
     trash: Annotated[bool, typer.Option("--trash", help="Those in the trash.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
@@ -39,17 +40,18 @@ def list_sessions(
     with opened() as house, house.store.view() as view:
         chosen = _chosen(view, project, everything)
         found = sessions.page(view, project=chosen, limit=limit + 1, before=before, trashed=trash)
+        now = house.store.clock.now()
         more, found = len(found) > limit, found[:limit]
         rows = [session_json(view, one, last) for one, last in _with_runs(view, found)]
     last = f"{found[-1].updated}.{found[-1].seq}" if more else None
     if json:
         out.json({"sessions": rows, "next": last})
     elif sys.stdout.isatty():
-        _draw(rows, found, here=chosen is not None)
+        _draw(rows, found, now, here=chosen is not None)
         if last:
             out.note(f"There are more: --cursor {last}")
     else:
-        out.table(COLUMNS, [_flat(row) for row in rows])
+        table(COLUMNS, [_flat(row) for row in rows])
     return 0
 
 
@@ -79,19 +81,14 @@ def _with_runs(view: Reads, found: list[Session]) -> list[tuple[Session, Run | N
     return [(one, newest.get(one.id)) for one in found]
 
 
-_paths: dict[str, str] = {}
-
-
 def session_json(view: Reads, one: Session, last: Run | None) -> dict[str, Any]:
     """A session as lists show it."""
-    if one.project not in _paths:
-        _paths[one.project] = projects.get(view, one.project).path
     ended = {"id": last.id, "outcome": last.outcome or last.status, "code": last.code} if last else None
     return {
         "id": one.id,
         "title": one.title,
         "project": one.project,
-        "path": _paths[one.project],
+        "path": projects.get(view, one.project).path,
         "agent": one.agent,
         "model": one.model,
         "status": runs.session_status(last),
@@ -110,17 +107,17 @@ def _flat(row: dict[str, Any]) -> list[Any]:
     return [last["outcome"] if name == "last_run" and last else row[name] for name in COLUMNS]
 
 
-def _draw(rows: list[dict[str, Any]], found: list[Session], *, here: bool) -> None:
+def _draw(rows: list[dict[str, Any]], found: list[Session], now: int, *, here: bool) -> None:
     if not rows:
         out.note("There are no sessions here." if here else "There are no sessions.")
         return
-    heads = ["id", "title", "status", "updated", "messages", "cost", *([] if here else ["path"])]
+    heads = ["id", "title", "status", "updated", "cost", "messages" if here else "path"]
     drawn = []
     for row, one in zip(rows, found, strict=True):
         title = f"{'* ' if one.pinned else ''}{row['title']}{' (archived)' if one.archived else ''}"
         status = row["status"]
         if status == "idle" and row["last_run"] and row["last_run"]["outcome"] != "done":
             status = row["last_run"]["outcome"]
-        cells = [one.id[:10], title, status, out.local_time(one.updated), one.messages, out.dollars(one.cost)]
-        drawn.append([*cells, *([] if here else [row["path"]])])
-    out.table(heads, drawn)
+        updated, cost = out.local_time(one.updated, now), out.dollars(one.cost)
+        drawn.append([one.id[:10], title, status, updated, cost, one.messages if here else row["path"]])
+    table(heads, drawn)

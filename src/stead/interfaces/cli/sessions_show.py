@@ -12,6 +12,7 @@ from stead.core.text import cut_bytes
 from stead.domain import runs, sessions
 from stead.interfaces.cli import out
 from stead.interfaces.cli.place import opened, session_named
+from stead.interfaces.cli.tables import table
 
 if TYPE_CHECKING:
     from stead.domain.sessions import Message, Session
@@ -118,7 +119,7 @@ def _rows(bodies: list[dict[str, Any]]) -> None:
     for body in bodies:
         for part in body["parts"]:
             rows.append([part["id"], body["role"], body["created"], part["type"], *_cells(part)])
-    out.table(["part", "role", "created", "type", "tool", "status", "text"], rows)
+    table(["part", "role", "created", "type", "tool", "status", "text"], rows)
 
 
 def _cells(part: dict[str, Any]) -> list[Any]:

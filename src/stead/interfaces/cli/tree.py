@@ -1,4 +1,4 @@
-"""The tree of commands for typer. A group knows its commands' names and one line of each; a command's module is loaded to run it."""
+"""The tree of commands for typer. A group knows the names of its commands and a line of each; what is chosen is loaded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from stead.interfaces.cli.table import COMMANDS, Entry
+from stead.interfaces.cli.values import lighten
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
@@ -26,8 +27,24 @@ class Stub(TyperCommand):
         self.entry = entry
 
 
+class Command(TyperCommand):
+    """A command whose options are read by us."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The options and arguments, `--help` with them."""
+        params = super().get_params(ctx)
+        lighten(params)
+        return params
+
+
 class Group(TyperGroup):
     """A group whose commands are stubs; the one that is chosen is loaded."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The options; a group has no other than `--help`."""
+        params = super().get_params(ctx)
+        lighten(params)
+        return params
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments behind this group's name."""
@@ -51,7 +68,7 @@ def build(name: str, entry: Entry, *, rich: bool) -> TyperCommand | TyperGroup:
         return group(name, entry.help, entry.below, rich=rich)
     module, function = entry.where.split(":")
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=mode, context_settings=HELP_NAMES)
-    app.command(name)(getattr(import_module(f"stead.interfaces.cli.{module}"), function))
+    app.command(name, cls=Command)(getattr(import_module(f"stead.interfaces.cli.{module}"), function))
     made: Any = typer.main.get_command(app)
     return made  # type: ignore[no-any-return]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -57,8 +58,11 @@ class Played:
         return codes.of_run(self.result["outcome"], (self.result["error"] or {}).get("code"))
 
 
-async def play(house: Stead, wanted: Wanted, sink: Sink) -> Played:
-    """Send a prompt and see it through to the end. Ctrl-C and SIGTERM abort the run, and it is stored all the same."""
+async def play(house: Stead, wanted: Wanted, sink: Sink, *, last: bool = True) -> Played:
+    """Send a prompt and see it through to the end. Ctrl-C and SIGTERM abort the run, and it is stored all the same.
+
+    `last`: the program ends behind this run, and no signal takes away what is still to be said of it.
+    """
     from stead.interfaces.cli import logs
 
     logs.to_file(house.data)
@@ -66,11 +70,15 @@ async def play(house: Stead, wanted: Wanted, sink: Sink) -> Played:
     queue: asyncio.Queue[Any] = asyncio.Queue()
 
     def heard(events: Sequence[Event[Any]]) -> None:
-        loop.call_soon_threadsafe(lambda: [queue.put_nowait(event) for event in events])
+        loop.call_soon_threadsafe(put, events)
+
+    def put(events: Sequence[Event[Any]]) -> None:
+        for event in events:
+            queue.put_nowait(event)
 
     # First listen, then begin: nothing of the run slips between.
     stops = [house.store.listen(heard), house.on_frame(queue.put_nowait)]
-    interrupt = _Interrupt(loop)
+    interrupt = _Interrupt(loop, last)
     handle: RunHandle | None = None
     try:
         handle = await house.prompt(
@@ -123,13 +131,14 @@ async def _feed(queue: asyncio.Queue[Any], run: str, sink: Sink) -> str | None:
 class _Interrupt:
     """Ctrl-C and SIGTERM: the first aborts the run; later ones change nothing, for the run is being stored."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, last: bool) -> None:
         self.terminated = False
         self._loop = loop
+        self._last = last
         self._handle: RunHandle | None = None
-        self._wanted = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._came, number)
+        self._wanted = self._over = False
+        # Not the loop's own handlers: with the loop they would give way to KeyboardInterrupt before the end is told.
+        self._before = {number: signal.signal(number, self._came) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def take(self, handle: RunHandle) -> None:
         """The run is there; end it at once where that was wanted before."""
@@ -138,14 +147,22 @@ class _Interrupt:
             handle.abort()
 
     def release(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.remove_signal_handler(number)
+        self._over = True
+        for number, handler in self._before.items():
+            # The interpreter would give our handler up before its end, and a late Ctrl-C would take the exit code away.
+            signal.signal(number, signal.SIG_IGN if self._last else handler)
 
-    def _came(self, number: signal.Signals) -> None:
+    def _came(self, number: int, _: object) -> None:
+        if not self._over:
+            self._loop.call_soon_threadsafe(self._abort, number)
+
+    def _abort(self, number: int) -> None:
         self.terminated = self.terminated or number == signal.SIGTERM
         if self._wanted:
             return
         self._wanted = True
+        if sys.stderr.isatty():
+            out.err()  # behind the ^C
         out.note("aborting; what was done so far is being stored …")
         if self._handle is not None:
             self._handle.abort()

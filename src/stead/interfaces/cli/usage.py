@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from stead.core.errors import SteadError
 from stead.domain import projects, usage
 from stead.interfaces.cli import out
 from stead.interfaces.cli.place import opened
+from stead.interfaces.cli.tables import table
 
 if TYPE_CHECKING:
     from stead.store.database import Reads
@@ -64,24 +66,25 @@ def _is_day(text: str) -> bool:
 def _row(view: Reads, row: dict[str, Any], keys: list[str]) -> list[Any]:
     cells = [row[key] for key in keys]
     if "project" in keys and sys.stdout.isatty():
-        try:
+        with suppress(SteadError):  # of a project that was removed the id is all that is left
             cells[keys.index("project")] = projects.get(view, row["project"]).path
-        except SteadError:  # the project was removed; its id is all that is left
-            pass
     return [*cells, *(row[name] for name in COUNTS)]
 
 
 def _print(rows: list[list[Any]], found: dict[str, Any], keys: list[str]) -> None:
     if not sys.stdout.isatty():
-        out.table([*keys, *COUNTS], rows)
+        table([*keys, *COUNTS], rows)
         return
     if not rows:
         out.note("No model was called yet.")
         return
     total = [*(["total", *[""] * (len(keys) - 1)]), *(found["total"][name] for name in COUNTS)]
+    heads = [*keys, "calls", "input", "cached", "written", "output", "reasoning", "cost"]
     drawn = []
     for row in [*rows, total]:
         *head, calls, fresh, read, written, output, reasoning, cost, unknown = row
         money = out.dollars(cost) if not unknown else f"unknown ({unknown} calls)"
         drawn.append([*head, *(out.count(n) for n in (calls, fresh, read, written, output, reasoning)), money])
-    out.table([*keys, "calls", "input", "cached", "written", "output", "reasoning", "cost"], drawn)
+    empty = {at for at, name in enumerate(heads) if name in ("cached", "written", "reasoning") and drawn[-1][at] == "0"}
+    heads, *drawn = [[value for at, value in enumerate(row) if at not in empty] for row in [heads, *drawn]]
+    table(heads, drawn)

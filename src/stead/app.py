@@ -273,13 +273,14 @@ class Stead:
             if not busy:
                 break
             threading.Event().wait(POLL_SECONDS)
-        gone, files = self.store.write(lambda tx: self._forget(tx, session), actor=by)
+        with self.store.view() as view:
+            keep = settings.effective(view, file_layer=self.user_file().settings)["attachments.on_delete"].value == "keep"
+        gone, files = self.store.write(lambda tx: self._forget(tx, session, keep), actor=by)
         for attachment in files:
             attachments.remove(self.data / "attachments", attachment)
         return gone
 
-    def _forget(self, tx: Tx, session: str) -> tuple[list[str], list[str]]:
-        keep = settings.effective(tx, file_layer=self.user_file().settings)["attachments.on_delete"].value == "keep"
+    def _forget(self, tx: Tx, session: str, keep: bool) -> tuple[list[str], list[str]]:
         gone = sessions.with_children(tx, session)
         files = [] if keep else [file for one in gone for file in sessions.attachments_of(tx, one)]
         for one in gone:

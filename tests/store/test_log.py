@@ -98,7 +98,7 @@ def test_a_clock_that_goes_back_changes_no_order(store: Store) -> None:
     assert [event.ts for event in events] == sorted((event.ts for event in events), reverse=True)
 
 
-def test_a_job_has_one_time(store: Store) -> None:
+def test_b153_a_job_reads_the_clock_once(store: Store) -> None:
     def job(tx: Any) -> list[int]:
         first = tx.append("a", Written(text="1"))
         store.clock.advance(5)  # type: ignore[attr-defined]

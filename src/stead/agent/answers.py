@@ -83,7 +83,10 @@ class Answers:
         if finished.stop_sequence is not None:
             part["stop_sequence"] = finished.stop_sequence
         n = loop.take_number()
-        fact = sessions.StepEnded(message=run.message, n=n, part=part, project=run.project, provider=loop.connection.provider)
+        asked = loop.connection
+        fact = sessions.StepEnded(
+            message=run.message, n=n, part=part, project=run.project, provider=asked.provider, model=asked.name
+        )
         self.open = None  # accounted for by this commit, which a cancellation does not take back
         await loop.commit(lambda tx: tx.append(run.session, fact, run=run.id))
         loop.parts.append((n, part))

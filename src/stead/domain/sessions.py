@@ -87,13 +87,15 @@ class ToolEnded(Fact):
 
 @event("step.ended")
 class StepEnded(Fact):
-    """A model call that answered: its step part, and what the usage ledger needs with it."""
+    """A model call that answered: its step part, and what the usage ledger needs with it. `model` is the one that was asked for,
+    where its own answer calls it differently."""
 
     message: int
     n: int
     part: Any
     project: str
     provider: str
+    model: str | None = None
 
 
 @event("step.retracted")

@@ -55,7 +55,7 @@ FEATURE = Feature(
 @FEATURE.projects(StepEnded)
 def _step(tx: Tx, e: Event[StepEnded]) -> None:
     part = e.data.part
-    model = f"{e.data.provider}/{part['model']}"
+    model = f"{e.data.provider}/{e.data.model or part['model']}"
     _record(tx, e, model, e.data.project, "step", part["tokens"], part["cost"], bool(part.get("estimated")))
 
 

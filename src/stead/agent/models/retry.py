@@ -7,6 +7,7 @@ from collections.abc import Callable
 from stead.agent.models.base import ProviderError
 
 ATTEMPTS = 5
+UNREACHABLE_ATTEMPTS = 2
 LONGEST = 120.0
 """A provider that asks to wait longer than this many seconds is not waited for."""
 
@@ -23,6 +24,8 @@ def delay(
 ) -> float | None:
     """Seconds to wait after the failure of attempt number `attempt` (from 1), None to give up. `jitter` gives numbers from 0 to
     1; they spread the waits so that many clients do not come back at once. What the provider asked for is a lower bound."""
+    if error.code == "provider_unreachable":
+        attempts = min(attempts, UNREACHABLE_ATTEMPTS)  # most often a wrong address, which no patience mends
     if not error.retryable or attempt >= attempts:
         return None
     spread = min(max(jitter(), 0.0), 1.0)

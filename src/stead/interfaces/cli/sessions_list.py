@@ -83,7 +83,6 @@ def _with_runs(view: Reads, found: list[Session]) -> list[tuple[Session, Run | N
 
 def session_json(view: Reads, one: Session, last: Run | None) -> dict[str, Any]:
     """A session as lists show it."""
-    ended = {"id": last.id, "outcome": last.outcome or last.status, "code": last.code} if last else None
     return {
         "id": one.id,
         "title": one.title,
@@ -92,7 +91,7 @@ def session_json(view: Reads, one: Session, last: Run | None) -> dict[str, Any]:
         "agent": one.agent,
         "model": one.model,
         "status": runs.session_status(last),
-        "last_run": ended,
+        "last_run": (last.outcome or last.status) if last else None,
         "created": rfc3339(one.created),
         "updated": rfc3339(one.updated),
         "messages": one.messages,
@@ -103,8 +102,7 @@ def session_json(view: Reads, one: Session, last: Run | None) -> dict[str, Any]:
 
 
 def _flat(row: dict[str, Any]) -> list[Any]:
-    last = row["last_run"]
-    return [last["outcome"] if name == "last_run" and last else row[name] for name in COLUMNS]
+    return [row[name] for name in COLUMNS]
 
 
 def _draw(rows: list[dict[str, Any]], found: list[Session], now: int, *, here: bool) -> None:
@@ -116,8 +114,8 @@ def _draw(rows: list[dict[str, Any]], found: list[Session], now: int, *, here: b
     for row, one in zip(rows, found, strict=True):
         title = f"{'* ' if one.pinned else ''}{row['title']}{' (archived)' if one.archived else ''}"
         status = row["status"]
-        if status == "idle" and row["last_run"] and row["last_run"]["outcome"] != "done":
-            status = row["last_run"]["outcome"]
+        if status == "idle" and row["last_run"] not in (None, "done"):
+            status = row["last_run"]
         updated, cost = out.local_time(one.updated, now), out.dollars(one.cost)
         drawn.append([one.id[:10], title, status, updated, cost, one.messages if here else row["path"]])
     table(heads, drawn)

@@ -447,19 +447,21 @@ class Stead:
         runs.end(tx, run.id, "aborted", steps=runs.count_steps(tx, run))
 
     def _recover(self) -> None:
-        """Close what dead processes left open. Costs one look into a folder where there is nothing to do."""
-        locks = self.data / "locks"
-        if not locks.is_dir():
-            return
-        from stead.store.lock import dead_owners, forget_owner
+        """Close what dead processes left open. Costs a look into a folder and one small query where there is nothing to do."""
+        from stead.store.lock import dead_owners, forget_owner, living
 
-        dead = dead_owners(locks)
+        locks = self.data / "locks"
+        dead = set(dead_owners(locks)) if locks.is_dir() else set()
+        if self.store.database.name == "sqlite":  # all its processes are here, so an owner without a lock file is dead as well
+            with self.store.view() as view:
+                owners = runs.owners(view)
+            dead |= owners - {about["id"] for about in living(locks)} if owners else set()
         if not dead:
             return
         from stead.agent.workspace import settle
 
         settled = settle(self.store, self._root_of, self._at_work)
-        self.store.write(lambda tx: runs.recover(tx, dead))
+        self.store.write(lambda tx: runs.recover(tx, sorted(dead)))
         for owner in dead if settled else ():
             forget_owner(locks, owner)
 

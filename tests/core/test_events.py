@@ -88,7 +88,7 @@ def test_every_blob_of_an_event_is_named() -> None:
         parts: list[Any]
         text: Any = ""
 
-    head = {"$blob": "h1", "size": 9_000, "head": "..."}
-    fact = LampLit(parts=[{"type": "file", "blob": "h2"}, {"deep": ({"$blob": "h3"},)}, {"blob": None}, "blob"], text=head)
-    assert sorted(fact.blobs()) == ["h1", "h2", "h3"]
+    head = {"$blob": "1" * 64, "size": 9_000, "head": "..."}
+    fact = LampLit(parts=[{"type": "file", "blob": "2" * 64}, {"deep": ({"$blob": "3" * 64},)}, {"blob": None}, "blob"], text=head)
+    assert sorted(fact.blobs()) == ["1" * 64, "2" * 64, "3" * 64]
     assert list(blob_hashes({"a": [1, None, "x"]})) == []

@@ -129,10 +129,14 @@ def blob_hashes(value: object) -> Iterator[str]:
     """Every blob that a JSON value refers to: `{"$blob": hash}` for moved text, `{"blob": hash}` for files."""
     if isinstance(value, dict):
         for key, item in value.items():
-            if key in ("$blob", "blob") and isinstance(item, str):
+            if key in ("$blob", "blob") and isinstance(item, str) and _is_hash(item):
                 yield item
             else:
                 yield from blob_hashes(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from blob_hashes(item)
+
+
+def _is_hash(text: str) -> bool:
+    return len(text) == 64 and all(char in "0123456789abcdef" for char in text)

@@ -258,6 +258,11 @@ def newest(view: Reads, of: Sequence[str]) -> dict[str, Run]:
     return {row[1]: Run(*row) for row in rows}
 
 
+def owners(view: Reads) -> set[str]:
+    """The owners of the runs that are being worked on, or were when their process died."""
+    return {owner for (owner,) in view.q("SELECT owner FROM runs WHERE status='running'")}
+
+
 def session_status(run: Run | None) -> str:
     """A session's status from its newest run: idle, running, waiting, aborted or error."""
     if run is None:

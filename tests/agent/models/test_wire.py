@@ -16,6 +16,7 @@ from stead.agent.models.chat_stream import ChatDecoder
 from stead.agent.models.gemini_stream import GeminiDecoder
 from stead.agent.models.history import Names
 from stead.agent.models.providers import connect
+from stead.core.errors import SteadError
 from stead.core.ids import CountingIds
 from tests.agent.models import streams
 from tests.agent.models.mock import Mock, Reply, ask, collect, decode_all, parts_of, serving, sse
@@ -260,9 +261,9 @@ async def test_nothing_listens(kind: str) -> None:
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "http://a b", "http://host:99999", "https://"])
 async def test_bad_urls(url: str) -> None:
-    with pytest.raises(ProviderError) as caught:
+    with pytest.raises(SteadError) as caught:
         connect("openai", url, KEY)
-    assert (caught.value.code, caught.value.retryable) == ("provider_unreachable", False)
+    assert caught.value.code == "usage"
 
 
 @pytest.mark.parametrize("kind", KINDS)

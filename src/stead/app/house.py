@@ -6,29 +6,22 @@ Importing this module is cheap; the agent and its libraries are imported when a 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stead.app.features import FEATURES
+from stead.app.recovery import end_unowned, recover
 from stead.config.places import config_folder, data_folder
 from stead.core.clock import Clock, SystemClock, rfc3339
 from stead.core.errors import SteadError
 from stead.core.events import Event
 from stead.core.ids import Ids, RandomIds
 from stead.domain import (
-    asks,
-    changes,
-    people,
-    permissions,
     projects,
-    providers,
     runs,
     sessions,
     settings,
-    todos,
-    usage,
 )
 from stead.store.database import Reads
 from stead.store.store import Store, open_store
@@ -40,32 +33,13 @@ if TYPE_CHECKING:
     from stead.agent.gate import Rule
     from stead.agent.loop import Loop
     from stead.agent.models.base import Model
+    from stead.app.handle import RunHandle
     from stead.config.layers import UserFile
     from stead.config.secrets import Secrets
     from stead.domain.projects import Project
-    from stead.store.log import Tx
-
-FEATURES = (
-    people.FEATURE,
-    projects.FEATURE,
-    providers.FEATURE,
-    settings.FEATURE,
-    sessions.FEATURE,
-    runs.FEATURE,
-    asks.FEATURE,
-    changes.FEATURE,
-    permissions.FEATURE,
-    todos.FEATURE,
-    usage.FEATURE,
-)
 
 DEFAULT_AGENT = "build"
 DEFAULT_STEPS = 100
-POLL_SECONDS = 0.1
-"""How often it is looked what other processes committed."""
-_PAGE = 1000
-DELETE_WAITS = 50
-"""How many times POLL_SECONDS a deletion waits for a run to end."""
 
 
 class Stead:
@@ -106,7 +80,7 @@ class Stead:
         store = open_store(database_url or data, FEATURES, folder=data if database_url else None, **made)  # type: ignore[arg-type]
         house = cls(store, data, config, around, models or {})
         try:
-            house._recover()
+            recover(house)
         except BaseException:
             house.close()
             raise
@@ -231,6 +205,8 @@ class Stead:
 
     async def _begin(self, start: Start, packed: Sequence[Any], loop_of: Callable[[runs.Run], Loop]) -> RunHandle:
         run, fresh = await self.store.commit(lambda tx: start.job(tx, packed), actor="person:local")
+        from stead.app.handle import RunHandle
+
         if not fresh:
             return self._running.get(run.id) or RunHandle(self, run, None)
         handle = RunHandle(self, run, loop_of(run))
@@ -242,6 +218,10 @@ class Stead:
         """The runs of this process that have not ended."""
         return list(self._running.values())
 
+    def forget(self, handle: RunHandle) -> None:
+        """A run of this process ended; its handle says so."""
+        self._running.pop(handle.id, None)
+
     def stop(self, session: str, *, by: str = "person:local") -> bool:
         """Ask for the session's run to end, whichever process owns it. False when nothing runs there."""
         with self.store.view() as view:
@@ -250,9 +230,9 @@ class Stead:
             return False
         asked = self.store.write(lambda tx: runs.request_abort(tx, run.id, by=by), actor=by)
         mine = self._owner is not None and run.owner == self._owner.id
-        nobody = run.id not in self._running if mine else not self._alive(run.owner)
+        nobody = run.id not in self._running if mine else not self.alive(run.owner)
         if run.status == "waiting" or nobody:
-            self.store.write(lambda tx: self._end_unowned(tx, run), actor=by)
+            self.store.write(lambda tx: end_unowned(tx, run), actor=by)
         return asked
 
     def delete(self, session: str, *, by: str = "person:local") -> list[str]:
@@ -261,35 +241,9 @@ class Stead:
         A run in it is asked to end first; raises `conflict` when it has not ended after a few seconds. It waits: from a coroutine,
         call it in a thread.
         """
-        from stead.domain import attachments
+        from stead.app.deletion import delete
 
-        with self.store.view() as view:
-            family = sessions.with_children(view, session)
-        for one in family:
-            self.stop(one, by=by)
-        for _ in range(DELETE_WAITS):
-            with self.store.view() as view:
-                busy = any(runs.active(view, one) for one in sessions.with_children(view, session))
-            if not busy:
-                break
-            threading.Event().wait(POLL_SECONDS)
-        with self.store.view() as view:
-            keep = settings.effective(view, file_layer=self.user_file().settings)["attachments.on_delete"].value == "keep"
-        gone, files = self.store.write(lambda tx: self._forget(tx, session, keep), actor=by)
-        for attachment in files:
-            attachments.remove(self.data / "attachments", attachment)
-        return gone
-
-    def _forget(self, tx: Tx, session: str, keep: bool) -> tuple[list[str], list[str]]:
-        gone = sessions.with_children(tx, session)
-        files = [] if keep else [file for one in gone for file in sessions.attachments_of(tx, one)]
-        for one in gone:
-            if runs.active(tx, one) is not None:
-                raise SteadError("conflict", f"Session {one} has a run that does not end.", hint="Try again in a moment.")
-            settings.forget(tx, "session", one)
-            tx.append("system", sessions.SessionDeleted(session=one, usage=usage.sums_of(tx, one)))
-            tx.forget_stream(one)
-        return gone, files
+        return delete(self, session, by)
 
     # --- telling --------------------------------------------------------------------------------------------------------------
 
@@ -298,96 +252,17 @@ class Stead:
         self._frames.append(listener)
         return lambda: self._frames.remove(listener)
 
-    async def watch(self, after: int = 0, stream: str | None = None) -> AsyncIterator[Event[Any] | Frame]:
+    def watch(self, after: int = 0, stream: str | None = None) -> AsyncIterator[Event[Any] | Frame]:
         """Every committed event behind `after`, in order and without a gap, with the frames of this process between them."""
-        import asyncio
+        from stead.app.watching import watch
 
-        loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[Event[Any] | Frame] = asyncio.Queue()
-
-        def heard(events: Sequence[Event[Any]]) -> None:
-            for event in events:
-                loop.call_soon_threadsafe(queue.put_nowait, event)
-
-        stop_events, stop_frames = self.store.listen(heard), self.on_frame(queue.put_nowait)  # first listen, then read
-        try:
-            upto: int | None = None
-            while True:
-                # What was not heard in its turn is read: everything at first, later what other processes committed.
-                more = True
-                while more:
-                    found, after, more = self._missed(after, upto, stream)
-                    for event in found:
-                        yield event
-                while True:
-                    try:
-                        async with asyncio.timeout(POLL_SECONDS):
-                            item = await queue.get()
-                    except TimeoutError:
-                        upto = None
-                        break
-                    if not isinstance(item, Event):
-                        if stream in (None, item.session):
-                            yield item
-                    elif item.seq == after + 1:
-                        after = item.seq
-                        if stream in (None, item.stream):
-                            yield item
-                    elif item.seq > after:
-                        upto = item.seq
-                        break
-        finally:
-            stop_events()
-            stop_frames()
-
-    def _missed(self, after: int, upto: int | None, stream: str | None) -> tuple[list[Event[Any]], int, bool]:
-        """A page of the events behind `after`, up to and with `upto` (None: all there are), the `seq` up to which all were looked
-        at, and whether there are more."""
-        with self.store.view() as view:
-            newest = upto if upto is not None else view.newest()
-            page = view.events(after=after, stream=stream, limit=_PAGE) if after < newest else []
-        found = [event for event in page if event.seq <= newest]
-        if len(found) == _PAGE:
-            return found, found[-1].seq, True
-        return found, max(after, newest), False
+        return watch(self, after, stream)
 
     def run_json(self, run: str) -> dict[str, Any]:
         """A run as every surface shows it: `{session, run, outcome, result, error, usage, cost, changes, asks}`."""
-        with self.store.view() as view:
-            found = runs.get(view, run)
-            message = sessions.message(view, found.session, found.message)
-            used = usage.of_run(view, run)
-            net = changes.net(changes.listed(view, found.session, run=run))
-            open_asks = [ask for ask in asks.open_asks(view, found.session) if ask.run == run]
-        error = {"code": found.code, "message": found.error} if found.code else None
-        return {
-            "session": found.session,
-            "run": run,
-            "outcome": found.outcome or found.status,
-            "result": self._answer([part for _, part in message.parts]),
-            "error": error,
-            "usage": used["tokens"],
-            "cost": used["cost"],
-            "changes": [_without_hunks(changes.change_json(one, self.store.blobs.get)) for one in net],
-            "asks": [ask_json(ask) for ask in open_asks],
-        }
+        from stead.app.shown import run_json
 
-    def _answer(self, parts: list[dict[str, Any]]) -> str:
-        """The final answer: the text of the last model call that had any."""
-        texts: list[str] = []
-        for part in parts:
-            kind = part.get("type")
-            if kind == "step":
-                texts.append("")
-            elif kind == "text" and isinstance(text := self.store.blobs.resolve(part).get("text"), str):
-                texts.append(text)
-        answer: list[str] = []
-        for text in reversed(texts):
-            if text:
-                answer.append(text)
-            elif answer:
-                break
-        return "\n\n".join(reversed(answer))
+        return run_json(self.store, run)
 
     # --- the rest of the house ------------------------------------------------------------------------------------------------
 
@@ -416,7 +291,8 @@ class Stead:
             self._owner = ProcessLock(self.data / "locks", self.store.ids.new(), about)
         return str(self._owner.id)
 
-    def _alive(self, owner: str) -> bool:
+    def alive(self, owner: str) -> bool:
+        """Whether the process that works under this name still lives."""
         from stead.store.lock import living
 
         return owner in {about["id"] for about in living(self.data / "locks")}
@@ -440,119 +316,6 @@ class Stead:
             raise SteadError("usage", "A new session needs a project folder.")
         folder = projects.identify(project)
         return folder, projects.find(view, folder)
-
-    def _end_unowned(self, tx: Any, run: runs.Run) -> None:
-        asks.close_open(tx, run.session, run.id, "The run was aborted")
-        runs.close_calls(tx, run, tx.now, why="The run was aborted")
-        runs.end(tx, run.id, "aborted", steps=runs.count_steps(tx, run))
-
-    def _recover(self) -> None:
-        """Close what dead processes left open. Costs a look into a folder and one small query where there is nothing to do."""
-        from stead.store.lock import dead_owners, forget_owner, living
-
-        locks = self.data / "locks"
-        dead = set(dead_owners(locks)) if locks.is_dir() else set()
-        if self.store.database.name == "sqlite":  # all its processes are here, so an owner without a lock file is dead as well
-            with self.store.view() as view:
-                owners = runs.owners(view)
-            dead |= owners - {about["id"] for about in living(locks)} if owners else set()
-        if not dead:
-            return
-        from stead.agent.workspace import settle
-
-        settled = settle(self.store, self._root_of, self._at_work)
-        self.store.write(lambda tx: runs.recover(tx, sorted(dead)))
-        for owner in dead if settled else ():
-            forget_owner(locks, owner)
-
-    def _at_work(self, run: str) -> bool:
-        with self.store.view() as view:
-            try:
-                found = runs.get(view, run)
-            except SteadError:
-                return False
-        return found.status != "ended" and self._alive(found.owner)
-
-    def _root_of(self, session: str) -> Path | None:
-        with self.store.view() as view:
-            try:
-                return Path(projects.get(view, sessions.get(view, session).project).folder)
-            except SteadError:
-                return None
-
-
-class RunHandle:
-    """A run that was started here (or, given a known `key`, was found again)."""
-
-    def __init__(self, house: Stead, run: runs.Run, loop: Loop | None) -> None:
-        self.id = run.id
-        self.session = run.session
-        self.message = f"{run.session}.{run.message}"
-        self._house = house
-        self._loop = loop
-        self._task: Any = None
-
-    def start(self) -> None:
-        """Begin the work; called once, by the house."""
-        import asyncio
-
-        assert self._loop is not None
-        self._task = asyncio.create_task(self._loop.execute(), name=f"run-{self.id}")
-        poller = asyncio.create_task(self._obey())
-        self._task.add_done_callback(lambda _: (poller.cancel(), self._house._running.pop(self.id, None)))
-
-    async def result(self) -> dict[str, Any]:
-        """Wait for the end and give the run as `Stead.run_json` does. Cancelling the wait does not abort the run."""
-        import asyncio
-
-        await self.ended()
-        return await asyncio.to_thread(self._house.run_json, self.id)
-
-    async def ended(self) -> None:
-        """Wait until the run ended or waits for a person."""
-        import asyncio
-
-        if self._task is not None:
-            await asyncio.wait([self._task])
-            if not self._task.cancelled():
-                self._task.result()
-        while self._task is None and self._at_work():  # noqa: ASYNC110 another process works on it
-            await asyncio.sleep(POLL_SECONDS)
-
-    def abort(self) -> None:
-        """End the run now; its open calls get their results and it is stored as aborted. Returns at once."""
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-
-    @property
-    def flags(self) -> list[str]:
-        """The `--allow` rules that would have let the refused calls through."""
-        return list(dict.fromkeys(self._loop.flags)) if self._loop else []
-
-    def _at_work(self) -> bool:
-        with self._house.store.view() as view:
-            run = runs.get(view, self.id)
-        return run.status == "running" and self._house._alive(run.owner)
-
-    async def _obey(self) -> None:
-        """End the run when another process asks for it."""
-        import asyncio
-
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            with suppress(SteadError), self._house.store.view() as view:  # a store that is busy now is looked into again
-                if runs.abort_requested(view, self.id):
-                    self.abort()
-                    return
-
-
-def ask_json(ask: asks.Ask) -> dict[str, Any]:
-    """An ask as every surface shows it."""
-    return {"id": ask.id, "session": ask.session, "run": ask.run, "kind": ask.kind, "status": ask.status, **ask.about}
-
-
-def _without_hunks(change: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in change.items() if name not in ("hunks", "binary")}
 
 
 def _jitter() -> float:

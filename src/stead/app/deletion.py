@@ -1,0 +1,46 @@
+"""Deleting a session for good: its runs end, one job forgets it, its files go. Its sums stay in the ledger."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from stead.core.errors import SteadError
+from stead.domain import attachments, runs, sessions, settings, usage
+from stead.store.log import Tx
+
+if TYPE_CHECKING:
+    from stead.app.house import Stead
+
+_WAITS, _WAIT_SECONDS = 50, 0.1
+
+
+def delete(house: Stead, session: str, by: str) -> list[str]:
+    """See `Stead.delete`."""
+    with house.store.view() as view:
+        family = sessions.with_children(view, session)
+    for one in family:
+        house.stop(one, by=by)
+    for _ in range(_WAITS):
+        with house.store.view() as view:
+            if not any(runs.active(view, one) for one in sessions.with_children(view, session)):
+                break
+        threading.Event().wait(_WAIT_SECONDS)
+    with house.store.view() as view:
+        keep = settings.effective(view, file_layer=house.user_file().settings)["attachments.on_delete"].value == "keep"
+    gone, files = house.store.write(lambda tx: _forget(tx, session, keep), actor=by)
+    for attachment in files:
+        attachments.remove(house.data / "attachments", attachment)
+    return gone
+
+
+def _forget(tx: Tx, session: str, keep: bool) -> tuple[list[str], list[str]]:
+    gone = sessions.with_children(tx, session)
+    files = [] if keep else [file for one in gone for file in sessions.attachments_of(tx, one)]
+    for one in gone:
+        if runs.active(tx, one) is not None:
+            raise SteadError("conflict", f"Session {one} has a run that does not end.", hint="Try again in a moment.")
+        settings.forget(tx, "session", one)
+        tx.append("system", sessions.SessionDeleted(session=one, usage=usage.sums_of(tx, one)))
+        tx.forget_stream(one)
+    return gone, files

@@ -1,0 +1,19 @@
+"""The nouns of the house in their order: what its store is opened with."""
+
+from __future__ import annotations
+
+from stead.domain import asks, changes, people, permissions, projects, providers, runs, sessions, settings, todos, usage
+
+FEATURES = (
+    people.FEATURE,
+    projects.FEATURE,
+    providers.FEATURE,
+    settings.FEATURE,
+    sessions.FEATURE,
+    runs.FEATURE,
+    asks.FEATURE,
+    changes.FEATURE,
+    permissions.FEATURE,
+    todos.FEATURE,
+    usage.FEATURE,
+)

@@ -18,10 +18,11 @@ from tests.agent.tools.test_files import bad, good
 RG = shutil.which("rg", path=f"{os.environ.get('PATH', '')}:{Path(sys.executable).parent}:{os.environ.get('STEAD_RG_FOLDER', '')}")
 
 
-@pytest.fixture(params=["python", pytest.param("rg", marks=pytest.mark.skipif(RG is None, reason="ripgrep is not installed"))])
+@pytest.fixture(params=["python", "rg"])
 def context(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeContext:
     """A project, with a search by ripgrep or by our own code."""
     chosen = RG if request.param == "rg" else None
+    assert chosen or request.param == "python", "ripgrep is missing: the extra `test` brings it"
     monkeypatch.setattr(find, "ripgrep", lambda context: chosen)
     return FakeContext(tmp_path)
 

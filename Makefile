@@ -35,7 +35,7 @@ crash: $(VENV)/.installed-test  ## tests that kill the process at named points, 
 power: $(VENV)/.installed-test  ## tests that cut the power under the file system, at full size
 	@STEAD_SCALE=1 $(call marked,power,the restart work)
 
-judges: $(VENV)/.installed-test  ## tests in which software that nobody here wrote judges stead
+judges: $(VENV)/.installed-judges  ## tests in which software that nobody here wrote judges stead
 	@$(call marked,judges,the work on the doors)
 
 bench: $(VENV)/.installed-test  ## every program bench/*.py, one after the other; figures, no verdicts
@@ -63,3 +63,12 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -e '.[test]'
 	@touch $@ $(VENV)/.installed
+
+# The judges have an environment of their own, so that nothing of theirs hides a dependency that is missing in ours.
+$(VENV)/.installed-judges: tests/judges/requirements.txt tests/judges/package.json | $(VENV)/.installed-test
+	$(BIN)/python -m venv $(VENV)/judges
+	$(VENV)/judges/bin/python -m pip install --quiet -r tests/judges/requirements.txt
+	@if command -v npm >/dev/null; then \
+	  cp tests/judges/package.json $(VENV)/judges/ && \
+	  npm install --prefix $(VENV)/judges --loglevel error --no-audit --no-fund --no-update-notifier && touch $@; \
+	else echo "npm is missing: the judge aimock is left out, and its tests say so."; fi

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 import subprocess
 import sys
@@ -16,9 +15,6 @@ from tests.support import ROOT, imported_by
 HEAVY = {"pydantic", "httpx2", "fastapi", "starlette", "uvicorn", "genai_prices", "cryptography", "tree_sitter", "psycopg"}
 FOREIGN_SQLITE = {"sqlite3", "aiosqlite", "sqlalchemy", "pysqlite3"}
 COMMAND_LINE = {"typer", "click", "rich"}
-
-HAS_MAIN = importlib.util.find_spec("stead.__main__") is not None
-needs_main = pytest.mark.skipif(not HAS_MAIN, reason="the command line (stead.__main__) is not written yet")
 
 
 def roots(modules: set[str]) -> set[str]:
@@ -40,7 +36,6 @@ def test_the_words_need_the_standard_library_only(module: str) -> None:
     assert not roots(set(loaded)) & (HEAVY | COMMAND_LINE | FOREIGN_SQLITE | {"apsw", "orjson"})
 
 
-@needs_main
 def test_version_is_answered_before_the_command_line_library_is_loaded() -> None:
     code, modules = imported_by(["--version"])
     assert code == 0
@@ -48,7 +43,6 @@ def test_version_is_answered_before_the_command_line_library_is_loaded() -> None
     assert {name for name in modules if name.startswith("stead")} <= {"stead", "stead.__main__"}
 
 
-@needs_main
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -8,8 +8,11 @@ def main() -> int:
     if sys.argv[1:] in (["--version"], ["-V"]):
         from stead import __version__
 
-        print(f"stead {__version__}")
-        return 0
+        try:
+            print(f"stead {__version__}", flush=True)
+            return 0
+        except OSError:  # told as any command tells it
+            pass
     try:
         from stead.interfaces.cli.entry import run
     except KeyboardInterrupt:  # while the modules were loading: nothing has begun

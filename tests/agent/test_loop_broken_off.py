@@ -267,7 +267,7 @@ async def test_b086_abort_ends_the_whole_process_group_within_two_seconds(tmp_pa
         pid = int((folder / "pid").read_text())
         await until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
         following = script([{"tools": [use("bash", command="echo works")]}, {"text": "ok"}])
-        at._models = following
+        at.models = following
         more = await at.prompt(run.session, "again", rules=BASH)
         await more.ended()
         assert tools(at, more)[0]["output"].startswith("works")
@@ -325,5 +325,5 @@ async def test_an_abort_in_the_very_moment_of_a_commit_stores_nothing_twice(kind
         assert len(calls(at, run.id)) == (2 if (kind, nth) == ("part.added", 3) else 1)
         (end,) = events(at, run.session, "run.ended")
         assert end.data.steps == stored.count("step")
-        at._models = script([{"text": "ok"}])
+        at.models = script([{"text": "ok"}])
         assert (await (await at.prompt(run.session, "more")).result())["outcome"] == "done"

@@ -97,7 +97,7 @@ async def test_a_fault_in_a_model_ends_its_run_and_nothing_else(tmp_path: Path) 
         run = await at.prompt(None, "go", project=folder, model="fake/m")
         result = await run.result()
         assert result["outcome"] == "error" and result["error"]["code"] == "internal"
-        at._models = script([{"text": "ok"}])
+        at.models = script([{"text": "ok"}])
         assert (await (await at.prompt(run.session, "again")).result())["outcome"] == "done"
 
 
@@ -135,7 +135,7 @@ async def test_a_disk_that_is_full_for_a_moment_ends_the_run_and_loses_nothing_t
         assert all(tool["status"] in ("done", "error") for tool in tools(at, run))
         on_disk = (folder / "new.txt").exists()
         assert not on_disk or events(at, run.session, "change.captured")
-        at._models = script([{"text": "ok"}])
+        at.models = script([{"text": "ok"}])
         assert (await (await at.prompt(run.session, "again")).result())["outcome"] == "done"
 
 

@@ -114,7 +114,7 @@ async def test_an_empty_answer_and_one_that_was_cut_are_told(tmp_path: Path) -> 
     async with house(tmp_path, models=script([{"reasoning": "hm", "text": " \n"}])) as at:
         run = await at.prompt(None, "go", project=folder, model="fake/m")
         assert (await run.result())["outcome"] == "done" and parts(at, run)[-1]["code"] == "empty_answer"
-        at._models = script([{"text": "and then", "finish": "length"}])
+        at.models = script([{"text": "and then", "finish": "length"}])
         run = await at.prompt(run.session, "go")
         assert (await run.result())["result"] == "and then" and parts(at, run)[-1]["code"] == "answer_cut"
 

@@ -89,7 +89,7 @@ async def test_watch_tells_what_other_processes_commit_in_the_order_of_the_log(t
     folder = project(tmp_path)
     slow = [{"text": "word " * 8, "chunk": 5, "delay_ms": 5, "tools": [use("list")]} for _ in range(8)]
     program = f"""
-at._models = script({slow!r})
+at.models = script({slow!r})
 tell("up")
 run = await at.prompt(None, "go", project=tmp / "project", model="fake/m")
 await run.ended()
@@ -149,7 +149,7 @@ async def test_parts_are_stored_in_the_order_in_which_they_began(order: tuple[st
     folder = project(tmp_path)
     async with house(tmp_path) as at:
         for closing in itertools.permutations(range(3)):
-            at._models = {"fake": Interleaved(order, closing)}  # type: ignore[dict-item]
+            at.models = {"fake": Interleaved(order, closing)}  # type: ignore[dict-item]
             seen: list[Any] = []
             stop = at.on_frame(seen.append)
             run = await at.prompt(None, "go", project=folder, model="fake/m")
@@ -159,5 +159,5 @@ async def test_parts_are_stored_in_the_order_in_which_they_began(order: tuple[st
             assert tools(at, run)[0]["arguments"] == "{}" and tools(at, run)[0]["status"] == "done"
             assert list(added_up(seen, "text").values()) == ["abcd"]
             assert list(added_up(seen, "reasoning").values()) == ["abcd"]
-            request = at._models["fake"]
+            request = at.models["fake"]
             assert isinstance(request, Interleaved)

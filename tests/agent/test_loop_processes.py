@@ -27,7 +27,7 @@ async def test_the_same_key_gives_the_same_run_and_stores_nothing(tmp_path: Path
         two = await at.prompt(first.session, "more", key="k1")  # while it runs
         assert two.id == one.id and await two.result() == await one.result()
         before = len(events(at))
-        three = await at.prompt(first.session, "other words", key="k1", model="fake/other", agent="another")
+        three = await at.prompt(first.session, "other words", key="k1", model="fake/other", agent="build")
         assert three.id == one.id and (await three.result())["result"] == "ok" and len(events(at)) == before
         four = await at.prompt(first.session, "more", key="k2")
         assert four.id != one.id
@@ -115,7 +115,7 @@ async def test_closing_with_a_run_at_work_leaves_it_to_the_next_start(tmp_path: 
 
 TWO = """
 turns = [{"text": f"text {n}", "tools": [use("bash", command=f"echo {n}")]} for n in range(6)] + [{"text": "end"}]
-at._models = script(turns)
+at.models = script(turns)
 tell("up")
 for _ in range(2):
     run = await at.prompt(None, "go", project=tmp / "project", model="fake/m", on_ask="allow")
@@ -160,7 +160,7 @@ async def test_a_run_of_another_process_is_stopped_within_a_second(work: str, tm
     }[work]
     program = f"""
 async def never(_): await asyncio.sleep(30)
-at._models = script({turns!r})
+at.models = script({turns!r})
 from stead.agent.gate import parse
 rules = [parse("bash", "allow", "flag")]
 run = await at.prompt(None, "go", project=tmp / "project", model="fake/m", rules=rules, on_ask=never)
@@ -187,7 +187,7 @@ async def test_after_sigkill_everything_open_is_closed_once_and_the_session_goes
     tool = [{"tools": [use("bash", command="echo $$ > pid; exec sleep 30"), use("list")]}]
     turns = tool if work == "tool" else [{"text": "done ", "tools": [use("list")]}, *SLOW]
     program = f"""
-at._models = script({turns!r})
+at.models = script({turns!r})
 from stead.agent.gate import parse
 run = await at.prompt(None, "go", project=tmp / "project", model="fake/m", rules=[parse("bash", "allow", "flag")])
 tell([run.session, run.id])
@@ -223,7 +223,7 @@ async def test_recovery_leaves_the_runs_of_living_processes_alone(tmp_path: Path
     folder = project(tmp_path)
     async with house(tmp_path, models=script(SLOW)) as at:
         run = await at.prompt(None, "go", project=folder, model="fake/m")
-        child = Child(tmp_path, 'at._models = script([{"text": "x" * 999, "delay_ms": 20, "chunk": 1}])\n'
+        child = Child(tmp_path, 'at.models = script([{"text": "x" * 999, "delay_ms": 20, "chunk": 1}])\n'
                                 'run = await at.prompt(None, "go", project=tmp / "project", model="fake/m")\n'
                                 'tell(run.session)\nawait run.ended()')  # fmt: skip
         session = await child.told()

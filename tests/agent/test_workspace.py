@@ -31,7 +31,7 @@ def state_of(at: Stead, path: str) -> str:
 async def killed_at(tmp_path: Path, point: str, *calls: dict[str, Any]) -> str:
     """Run these calls in a process that is killed at the fault point; gives the run."""
     program = f"""
-at._models = script([{{"tools": {list(calls)!r}}}, {{"text": "ok"}}])
+at.models = script([{{"tools": {list(calls)!r}}}, {{"text": "ok"}}])
 from stead.agent.gate import parse
 from stead.store import faults
 run = await at.prompt(None, "go", project=tmp / "project", model="fake/m", rules=[parse("edit", "allow", "flag")])

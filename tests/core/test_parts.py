@@ -5,7 +5,7 @@ from typing import Any, NotRequired, get_args, get_origin, get_type_hints
 import pytest
 
 from stead.core import parts
-from stead.core.parts import NO_TOKENS, Tokens, add_tokens, issue, known
+from stead.core.parts import NO_TOKENS, issue, known
 
 SOUND: list[dict[str, Any]] = [
     {"type": "text", "text": ""},
@@ -65,12 +65,6 @@ def test_the_path_of_an_issue_leads_into_the_part(part: dict[str, Any], path: st
 @pytest.mark.parametrize("part", [{"type": "hologram"}, {"type": None}, {"type": ["text"]}, {"type": {}}, {}, [], None, "text", 3])
 def test_what_this_version_does_not_know_is_not_known(part: Any) -> None:
     assert not known(part)
-
-
-def test_tokens_add_up_class_by_class() -> None:
-    one: Tokens = {"input": 1, "cache_read": 2, "cache_write": 3, "output": 4, "reasoning": 5}
-    assert add_tokens(one, one) == {"input": 2, "cache_read": 4, "cache_write": 6, "output": 8, "reasoning": 10}
-    assert add_tokens(one, NO_TOKENS) == one and NO_TOKENS["input"] == 0
 
 
 def test_the_fields_that_are_checked_are_the_fields_of_the_types() -> None:

@@ -116,6 +116,7 @@ async def _call(
         environ={},
         data_dir=None,
         judged=None,
+        denied=lambda path: False,
         show=lambda text: None,
         question=nobody,
     )

@@ -12,6 +12,7 @@ import pytest
 import stead.domain
 from stead.core import events
 from stead.core.errors import CODES
+from stead.domain.settings import FAMILIES, KEYS
 from tests.support import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -40,6 +41,10 @@ def test_events_lists_every_kind_with_its_fields() -> None:
     assert sorted(set(listed) - set(wanted)) == [], "rows of docs/events.md that no longer hold"
     assert listed == wanted, "the rows of docs/events.md are in alphabetical order"
     assert all(len(row[2]) > 5 for row in rows("events.md"))
+
+
+def test_settings_lists_every_key_in_order_and_no_other() -> None:
+    assert [row[0].strip("`") for row in rows("settings.md")] == [*KEYS, *(f"{family}.PROVIDER/MODEL" for family in FAMILIES)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -9,14 +9,15 @@ import pytest
 
 from stead.core.clock import ManualClock
 from stead.core.ids import CountingIds
-from stead.domain import people, projects, providers, settings
+from stead.domain import people, projects, providers, runs, settings
 from stead.store import Feature, Store, open_store
+from tests.domain import house
 
 
 @pytest.fixture
 def features() -> Sequence[Feature]:
     """The features of the store under test; a test file may have its own."""
-    return [people.FEATURE, projects.FEATURE, settings.FEATURE, providers.FEATURE]
+    return [people.FEATURE, projects.FEATURE, settings.FEATURE, providers.FEATURE, *house.FEATURES]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -37,3 +38,10 @@ def store(where: str, features: Sequence[Feature], clock: ManualClock) -> Iterat
         live = opened.dump()
         opened.rebuild()
         assert opened.dump() == live, "a rebuild from the log gives other rows than were there"
+
+
+@pytest.fixture
+def run(store: Store) -> runs.Run:
+    """A session with a run at work."""
+    house.session(store)
+    return house.start(store)

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from stead.core.errors import SteadError
 from stead.domain import asks, runs
-from stead.store import Feature, Store
+from stead.store import Store
 from tests.domain import house
 from tests.domain.house import SESSION
-
-
-@pytest.fixture
-def features() -> Sequence[Feature]:
-    return house.FEATURES
-
-
-@pytest.fixture
-def run(store: Store) -> runs.Run:
-    house.session(store)
-    return house.start(store)
 
 
 def ask(store: Store, run: runs.Run, name: str = "ask1", kind: asks.Kind = "approval", **about: Any) -> None:

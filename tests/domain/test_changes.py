@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,20 +9,9 @@ import pytest
 from stead.core.errors import SteadError
 from stead.domain import changes, runs, sessions
 from stead.domain.changes import ChangeApplied, ChangeCaptured, ChangeFailed, FileState
-from stead.store import Feature, Store, Tx
+from stead.store import Store, Tx
 from tests.domain import house
 from tests.domain.house import SESSION
-
-
-@pytest.fixture
-def features() -> Sequence[Feature]:
-    return house.FEATURES
-
-
-@pytest.fixture
-def run(store: Store) -> runs.Run:
-    house.session(store)
-    return house.start(store)
 
 
 def state(store: Store, content: bytes | None, mode: int = 0o644) -> FileState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,20 +11,9 @@ import pytest
 from stead.core.clock import ManualClock
 from stead.core.errors import SteadError
 from stead.domain import runs, sessions
-from stead.store import Feature, Store
+from stead.store import Store
 from tests.domain import house
 from tests.domain.house import SESSION
-
-
-@pytest.fixture
-def features() -> Sequence[Feature]:
-    return house.FEATURES
-
-
-@pytest.fixture
-def run(store: Store) -> runs.Run:
-    house.session(store)
-    return house.start(store)
 
 
 def now(store: Store, run: str = "run1") -> runs.Run:

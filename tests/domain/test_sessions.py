@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,14 +11,9 @@ from stead.core.clock import ManualClock
 from stead.core.errors import SteadError
 from stead.core.ids import CountingIds
 from stead.domain import runs, sessions
-from stead.store import Feature, Store, Tx, open_store
+from stead.store import Store, Tx, open_store
 from tests.domain import house
 from tests.domain.house import PROJECT, SESSION
-
-
-@pytest.fixture
-def features() -> Sequence[Feature]:
-    return house.FEATURES
 
 
 def get(store: Store, name: str = SESSION) -> sessions.Session:

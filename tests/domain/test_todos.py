@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from stead.core.errors import SteadError
 from stead.domain import todos
-from stead.store import Feature, Store
+from stead.store import Store
 from tests.domain import house
 from tests.domain.house import SESSION
-
-
-@pytest.fixture
-def features() -> Sequence[Feature]:
-    return house.FEATURES
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,22 +10,11 @@ from stead.core.clock import ManualClock
 from stead.core.errors import SteadError
 from stead.core.parts import NO_TOKENS
 from stead.domain import runs, sessions, usage
-from stead.store import Feature, Store, Tx
+from stead.store import Store, Tx
 from tests.domain import house
 from tests.domain.house import PROJECT, SESSION
 
 DAY = 86_400_000
-
-
-@pytest.fixture
-def features() -> Sequence[Feature]:
-    return house.FEATURES
-
-
-@pytest.fixture
-def run(store: Store) -> runs.Run:
-    house.session(store)
-    return house.start(store)
 
 
 def report(store: Store, *by: str, **which: Any) -> dict[str, Any]:
@@ -36,7 +24,7 @@ def report(store: Store, *by: str, **which: Any) -> dict[str, Any]:
 
 def failed_call(store: Store, stream: str, run: str | None = None, **about: Any) -> None:
     fields: dict[str, Any] = {"purpose": "failed", "project": PROJECT, "provider": "openai", "model": "m", "estimated": True}
-    fact = usage.CallEnded(**{**fields, "tokens": {**NO_TOKENS, "input": 3}, "cost": None, **about})
+    fact = sessions.CallEnded(**{**fields, "tokens": {**NO_TOKENS, "input": 3}, "cost": None, **about})
     store.write(lambda tx: tx.append(stream, fact, run=run))
 
 
@@ -49,6 +37,7 @@ def test_a_call_is_in_the_details_of_its_run_and_in_the_ledger_of_its_day(store:
         "calls": 2,
         "tokens": {"input": 11, "cache_read": 20, "cache_write": 30, "output": 40, "reasoning": 50},
         "cost": 0.75,
+        "estimated": False,
     }
     shown = report(store, "day", "model", "project")
     (row,) = shown["rows"]
@@ -155,3 +144,14 @@ def test_f366_a_step_and_its_usage_and_its_day_commit_together_or_not_at_all(sto
     with pytest.raises(ValueError):
         store.write(job)
     assert store.dump() == before
+
+
+def test_a_call_without_an_end_counts_in_its_session_as_well(store: Store, run: runs.Run) -> None:
+    house.step(store, run, 0, cost=0.5)
+    failed_call(store, run.session, run=run.id, cost=0.25)
+    with store.view() as view:
+        assert sessions.get(view, run.session).cost == 0.75
+    failed_call(store, run.session, run=run.id, cost=None)
+    with store.view() as view:
+        assert sessions.get(view, run.session).cost is None
+        assert usage.of_run(view, run.id)["estimated"]

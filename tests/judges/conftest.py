@@ -45,7 +45,7 @@ def llmock_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip("llmock is not installed: `make judges` installs it")
 
     def command(port: int) -> list[str]:
-        return [str(program), "serve", "--port", str(port), "--log-level", "warning"]
+        return [str(program), "serve", "--port", str(port), "--log-level", "warning", "--stream-chunk-delay-ms", "30"]
 
     with served(command, "/health", tmp_path_factory.mktemp("llmock") / "log") as url:
         yield url

@@ -27,8 +27,11 @@ class Seen:
         """What the model's side said, over all its messages."""
         return [part for message in self.messages if message["role"] == "assistant" for part in message["parts"]]
 
-    def texts(self, kind: str = "text") -> str:
-        return "".join(part["text"] for part in self.parts if part["type"] == kind)
+    def each(self, kind: str) -> list[str]:
+        return [part["text"] for part in self.parts if part["type"] == kind]
+
+    def texts(self) -> str:
+        return "".join(self.each("text"))
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -56,6 +59,7 @@ def prompt(proj: Path, model: str, text: str, *options: str) -> Seen:
     assert done.stdout.count(b"\n") == 1 and done.stdout.endswith(b"\n"), done.stdout  # one object, and nothing beside it
     assert KEY.encode() not in done.stdout + done.stderr
     run = json.loads(done.stdout)
+    assert "session" in run, done.stdout + done.stderr
     shown = run_stead("sessions", "show", run["session"], "--full", "--json")
     assert shown.returncode == 0, shown.stderr.decode()
     return Seen(done.returncode, run, done.stderr.decode(), json.loads(shown.stdout)["messages"])

@@ -1,9 +1,9 @@
-"""The recorded traffic of real providers: which cassettes stream, what they hold by the plainest reading, and copies for a purpose."""
+"""The recorded traffic of real providers: what they hold by the plainest reading, and copies made for a purpose."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,26 @@ _NO_TOKENS = {"input": 0, "cache_read": 0, "cache_write": 0, "output": 0, "reaso
 
 @dataclass
 class Said:
-    """What a stream says: text, thinking, calls as (name, arguments), and tokens in classes that do not overlap."""
+    """What a stream says: words of a kind (text, thinking, other) with neighbours of one kind joined, calls as (name, arguments),
+    and tokens in classes that do not overlap."""
 
-    text: str
-    thinking: str
-    calls: list[tuple[str, Any]]
-    tokens: dict[str, int]
+    words: list[tuple[str, str]] = field(default_factory=list)
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+    tokens: dict[str, int] = field(default_factory=lambda: dict(_NO_TOKENS))
+
+    def say(self, kind: str, words: str | None) -> None:
+        if words is not None and self.words and self.words[-1][0] == kind:
+            words = self.words.pop()[1] + words
+        if words or kind == "other":
+            self.words.append((kind, words or ""))
+
+    def all(self, kind: str) -> str:
+        return "".join(words for one, words in self.words if one == kind)
+
+    @property
+    def answer(self) -> str:
+        """What a person reads: texts that touch are one text, whatever else stands between them parts them."""
+        return "\n\n".join(words for kind, words in self.words if kind == "text")
 
 
 def kind_of(name: str) -> str:
@@ -35,7 +49,7 @@ def kind_of(name: str) -> str:
 @cache
 def interactions(folder: Path, name: str) -> list[dict[str, Any]]:
     with (folder / f"{name}.yaml").open("rb") as file:
-        return list(yaml.safe_load(file)["interactions"])
+        return list(yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))["interactions"])
 
 
 def body_of(item: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +77,8 @@ def prompt_of(item: dict[str, Any]) -> str:
 
 def read(kind: str, stream: bytes) -> Said:
     """A stream by the plainest reading there is: a witness that shares nothing with stead. An event without its end is left out."""
-    said, calls = Said("", "", [], dict(_NO_TOKENS)), {}
+    said = Said()
+    calls: dict[int, list[str]] = {}
     for block in stream.replace(b"\r\n", b"\n").split(b"\n\n")[:-1]:
         data = b"".join(line[5:] for line in block.split(b"\n") if line.startswith(b"data:"))
         if data and data.strip() != b"[DONE]":
@@ -75,8 +90,8 @@ def read(kind: str, stream: bytes) -> Said:
 def _chat(value: dict[str, Any], said: Said, calls: dict[int, list[str]]) -> None:
     for choice in value["choices"]:
         delta = choice["delta"]
-        said.text += delta.get("content") or ""
-        said.thinking += delta.get("reasoning") or ""
+        said.say("thinking", delta.get("reasoning"))
+        said.say("text", delta.get("content"))
         for call in delta.get("tool_calls") or []:
             known = calls.setdefault(call["index"], ["", ""])
             known[0] += call["function"].get("name") or ""
@@ -90,8 +105,10 @@ def _chat(value: dict[str, Any], said: Said, calls: dict[int, list[str]]) -> Non
 
 def _anthropic(value: dict[str, Any], said: Said, calls: dict[int, list[str]]) -> None:
     start, delta = value.get("content_block") or {}, value.get("delta") or {}
-    said.text += delta.get("text", "")
-    said.thinking += delta.get("thinking", "")
+    said.say("thinking", delta.get("thinking"))
+    said.say("text", delta.get("text"))
+    if start.get("type") not in (None, "text", "thinking"):
+        said.say("other", "")
     if start.get("type") == "tool_use":
         calls[value["index"]] = [start["name"], ""]
     if value.get("index") in calls:
@@ -110,10 +127,8 @@ def _gemini(value: dict[str, Any], said: Said, calls: dict[int, list[str]]) -> N
     for part in value["candidates"][0].get("content", {}).get("parts", []):
         if "functionCall" in part:
             said.calls.append((part["functionCall"]["name"], part["functionCall"]["args"]))
-        elif part.get("thought"):
-            said.thinking += part["text"]
         else:
-            said.text += part.get("text", "")
+            said.say("thinking" if part.get("thought") else "text", part.get("text"))
     if usage := value.get("usageMetadata"):
         cached = usage.get("cachedContentTokenCount", 0)
         said.tokens.update(input=usage["promptTokenCount"] - cached, cache_read=cached)

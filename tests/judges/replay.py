@@ -51,10 +51,10 @@ class Replay:
     server: str
     folder: Path
 
-    def address(self, name: str, copy_of: str = "", **options: int) -> str:
+    def address(self, name: str, *, copy_of: str = "", chunk: int = 0, cut: int = 0) -> str:
         """The address of a cassette for `stead provider add`, from its beginning. `copy_of` is the prefix of a copy."""
         asked(f"{self.server}/reset/{copy_of}{name}", "POST")
-        marks = ",".join(f"{key}={value}" for key, value in options.items())
+        marks = ",".join(f"{key}={value}" for key, value in (("chunk", chunk), ("cut", cut)) if value)
         path = f"{copy_of}{name}{'%40' if marks else ''}{marks}"
         return f"{self.server}/c/{path}{recordings.OWN_PATH[recordings.kind_of(name)]}"
 
@@ -78,10 +78,14 @@ def prepare(source: Path, folder: Path) -> None:
 
 def comparable(name: str, item: dict[str, Any]) -> dict[str, Any]:
     """A recording whose request can be compared field by field: without the tools of the recording client (the report shows no
-    more than 40 differences), and in Chat Completions with a system message in front, as ours has one there."""
-    item, body = copy.deepcopy(item), recordings.body_of(item)
+    more than 40 differences), in Chat Completions with a system message in front, as ours has one there, and with signatures in
+    the alphabet in which Gemini sent them (the recording client wrote base 64 in the other one)."""
+    item = copy.deepcopy(item)
+    body = copy.deepcopy(recordings.body_of(item))
     body.pop("tools", None)
     if recordings.kind_of(name) == "openai":
         body["messages"].insert(0, {"role": "system", "content": ""})
+    for part in (part for content in body.get("contents", []) for part in content["parts"] if "thoughtSignature" in part):
+        part["thoughtSignature"] = part["thoughtSignature"].replace("-", "+").replace("_", "/")
     item["request"]["parsed_body"] = body
     return item

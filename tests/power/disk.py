@@ -169,7 +169,7 @@ class _File(apsw.VFSFile):
 
 
 class PowerOs(ModuleType):
-    """The part of `os` that `safefile` and `durable` write with, on a `Disk`."""
+    """The part of `os` that `safefile` writes with, on a `Disk`."""
 
     def __init__(self, disk: Disk) -> None:
         super().__init__("os")

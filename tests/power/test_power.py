@@ -13,7 +13,7 @@ import pytest
 
 from stead.core.clock import ManualClock
 from stead.core.errors import SteadError
-from stead.store import Store, durable, faults, open_store, safefile, sqlite
+from stead.store import Store, faults, open_store, safefile, sqlite
 from tests.power.disk import Disk, Inode, PowerCut, PowerOs, PowerVFS
 from tests.store.notes import NOTES, erase_stream, write
 from tests.support import scale
@@ -98,7 +98,6 @@ def trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[
         with monkeypatch.context() as patched:
             patched.setattr(sqlite.SQLite, "__init__", lambda self, path, vfs=None: first(self, path, vfs=name))
             patched.setattr(safefile, "os", shim)
-            patched.setattr(durable, "os", shim)
             with suppress(SteadError, PowerCut):
                 life(disk.root, acknowledged)
         over = disk.operations <= cut

@@ -14,12 +14,15 @@ from stead.agent.models.base import Closed, Delta, Finished, Opened, ProviderErr
 from stead.agent.models.count import estimate, part_chars
 from stead.core.errors import SteadError
 from stead.core.parts import NO_TOKENS, Part, StepPart
-from stead.domain import sessions, usage
+from stead.domain import sessions
 from stead.domain.runs import Run
 from stead.store.log import Tx
 
 if TYPE_CHECKING:
     from stead.agent.loop import Loop
+
+_UNWORKED = ("provider_unreachable", "no_key", "bad_key", "model_unknown", "rate_limited", "context_full")
+"""Refusals before any work: such a call cost nothing, and that is known."""
 
 
 @dataclass(slots=True)
@@ -120,7 +123,7 @@ class Answers:
 
     def _unfinished(
         self, call: _Call, purpose: Literal["failed", "aborted"], error: ProviderError | None = None
-    ) -> usage.CallEnded:
+    ) -> sessions.CallEnded:
         """The ledger's row for a call without an end: what the provider said so far, else an estimate of what was sent and came."""
         loop = self.loop
         tokens = error.tokens if error else None
@@ -129,18 +132,19 @@ class Answers:
             came += sum(live.size for live in self.live.values())
             refused = error is not None and error.code != "stream_cut" and not came
             tokens = NO_TOKENS if refused else estimate(call.request, came)
-        return usage.CallEnded(
+        nothing = error is not None and error.code in _UNWORKED and tokens == NO_TOKENS
+        return sessions.CallEnded(
             purpose=purpose,
             project=loop.run.project,
             provider=loop.connection.provider,
             model=loop.connection.name,
             tokens=tokens,
-            cost=loop.connection.price(tokens),
-            estimated=True,
+            cost=0.0 if nothing else loop.connection.price(tokens),
+            estimated=not nothing,
             code=error.code if error else None,
         )
 
-    def broken_off(self, purpose: Literal["failed", "aborted"]) -> usage.CallEnded | None:
+    def broken_off(self, purpose: Literal["failed", "aborted"]) -> sessions.CallEnded | None:
         """The ledger's row for the call that the end of the run finds open."""
         return self._unfinished(self.open, purpose) if self.open else None
 

@@ -17,6 +17,7 @@ from stead.core.errors import SteadError
 from stead.core.events import Fact
 from stead.core.parts import PatchFile, PatchPart, ToolPart
 from stead.domain import asks, changes, permissions, runs, sessions
+from stead.domain.people import LOCAL_ACTOR
 from stead.store.database import Reads
 from stead.store.log import Tx
 
@@ -30,6 +31,10 @@ Asker = Literal["deny", "allow", "wait"] | Ask
 an approval, `{"text": str}` for a question, None when nobody could be asked."""
 
 NOBODY = "Refused: this needs a person's approval and nobody could be asked. Nothing was executed."
+
+
+class Waiting(BaseException):
+    """The run waits for a person and this process need not stay."""
 
 
 def patch_of(view: Reads, run: runs.Run, after: int) -> PatchPart | None:
@@ -63,7 +68,9 @@ class Calls:
             return await self._finish(n, part, Result(error=f"{failure.message} Nothing was executed."), 0.0)
         given = fit.model_dump(exclude_unset=True)
         decision = gate.judge(self.loop.rules, part["tool"], given, project=self.loop.root, home=self.loop.home)
-        if decision.action == "ask":
+        if decision.action == "ask" and self.loop.mode == "full":
+            by, refused = "mode full", None
+        elif decision.action == "ask":
             by, refused = await self._approve(n, part, given, decision)
         else:
             refused = None if decision.action == "allow" else f"Denied by a rule: {decision.why} Nothing was executed."
@@ -89,7 +96,7 @@ class Calls:
             self.loop.refused = True
             self.loop.flags.append(gate.flag_for(part["tool"], given))
             return "nobody", NOBODY
-        by = str(answer.get("by") or "person:local")
+        by = str(answer.get("by") or LOCAL_ACTOR)
         if not answer.get("allow"):
             reason = f" They said: {answer['reason']}" if answer.get("reason") else ""
             return by, f"Denied by the person. Nothing was executed.{reason}"
@@ -117,8 +124,6 @@ class Calls:
 
         found: asks.Ask = await loop.commit(opened)
         if policy == "wait":
-            from stead.agent.loop import Waiting
-
             raise Waiting
         assert callable(policy)
         answer = await policy(found)
@@ -129,7 +134,7 @@ class Calls:
                 if answer is None:
                     asks.close(tx, ask, "nobody could be asked")
                 else:
-                    asks.answer(tx, ask, answer, by=str(answer.get("by") or "person:local"))
+                    asks.answer(tx, ask, answer, by=str(answer.get("by") or LOCAL_ACTOR))
             return asks.get(tx, ask).answer
 
         return cast("Answer | None", await loop.commit(settled))
@@ -202,6 +207,14 @@ class Calls:
         await loop.commit(job)
         return cast(ToolPart, {**part, **end})
 
+    def _denied(self, tool: str) -> Callable[[Path], bool]:
+        """Whether a rule denies the tool a path that it comes across while it walks folders."""
+        rules = [rule for rule in self.loop.rules if rule.action == "deny"]
+        if not rules:
+            return lambda path: False
+        where = {"project": self.loop.root, "home": self.loop.home}
+        return lambda path: gate.path_denied(rules, tool, str(path), **where) is not None
+
     def _context(self, n: int, part: ToolPart, judged: frozenset[Path] | None) -> CallContext:
         loop = self.loop
         shown = 0
@@ -227,6 +240,7 @@ class Calls:
             environ=loop.environ,
             data_dir=loop.data_dir,
             judged=judged,
+            denied=self._denied(part["tool"]),
             show=show,
             question=question,
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from stead.agent.loop import Connection
 from stead.agent.models.base import Model
 from stead.config.secrets import Secrets
 from stead.core.errors import SteadError
@@ -14,6 +14,19 @@ from stead.domain import providers
 from stead.domain.providers.addresses import KINDS, SCRIPT, ModelRef, parse_ref
 from stead.domain.providers.keys import key_for
 from stead.store.database import Reads
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A model with what the ledger needs to know of it. `price` gives dollars for tokens, None where unknown; `own`: the model
+    was made for this run and is closed with it."""
+
+    model: Model
+    provider: str
+    name: str
+    window: int | None
+    price: Callable[[Tokens], float | None]
+    own: bool = False
 
 
 def connect(

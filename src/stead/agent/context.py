@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import Any, cast
 
 from stead.agent.models.base import Request, ToolSpec, Turn
-from stead.agent.models.count import tokens
+from stead.agent.models.count import tokens, tools_chars
 from stead.agent.tools import TOOLS
 from stead.core import parts as known_parts
 from stead.core.clock import day
 from stead.core.errors import SteadError
-from stead.core.jsontext import dump_foreign
 from stead.core.parts import FilePart
 from stead.domain import attachments, sessions
 from stead.store.blobs import Blobs
 from stead.store.database import Reads
 
 
-def system_text(root: Path, now: int) -> str:
-    """The standing instructions of the built-in agent."""
+def system_text(root: Path, now: int, language: str | None = None) -> str:
+    """The standing instructions of the built-in agent; `language` is the one to answer in."""
     import platform
 
     return (
@@ -30,6 +29,7 @@ def system_text(root: Path, now: int) -> str:
         " project folder. Never commit, push or delete work that you did not make unless you are asked to. When a tool call is"
         " refused, do not try to get around it: say what you would need. When you are done, say briefly what you changed and what"
         " is left.\n\n"
+        f"{f'Answer in this language: {language}.{chr(10) * 2}' if language else ''}"
         f"Project folder: {root}\nPlatform: {platform.system()} {platform.machine()}\nToday: {day(now)} (UTC)"
     )
 
@@ -40,16 +40,15 @@ def _tool_specs() -> tuple[ToolSpec, ...]:
     return tuple(ToolSpec(tool.name, tool.description, tool.schema()) for tool in TOOLS.values())
 
 
-def tool_specs() -> list[ToolSpec]:
-    """The built-in tools as models see them."""
-    return list(_tool_specs())
+def tool_specs(mode: str = "manual") -> list[ToolSpec]:
+    """The built-in tools as models see them; while planning only those that change nothing."""
+    return [spec for spec in _tool_specs() if mode != "plan" or TOOLS[spec.name].effect in ("read", "none")]
 
 
 @cache
 def fixed_chars(root: Path) -> int:
     """Characters of what every request of this project carries beside the conversation."""
-    tools = sum(len(tool.name) + len(tool.description) + len(dump_foreign(tool.schema)) for tool in _tool_specs())
-    return len(system_text(root, 0)) + tools
+    return len(system_text(root, 0)) + tools_chars(_tool_specs())
 
 
 def history(view: Reads, session: str, blobs: Blobs, *, before: int | None = None) -> list[Turn]:

@@ -15,14 +15,15 @@ from typing import Any, cast
 
 from stead.agent import context
 from stead.agent.answers import Answers
-from stead.agent.calls import Asker, Calls, patch_of
+from stead.agent.calls import Asker, Calls, Waiting, patch_of
+from stead.agent.connect import Connection
 from stead.agent.frames import Frame, Publish
 from stead.agent.gate import Rule
-from stead.agent.models.base import Model, Request, Turn
+from stead.agent.models.base import Request, Turn
 from stead.agent.models.count import part_chars
 from stead.agent.workspace import see_through
 from stead.core.errors import SteadError
-from stead.core.parts import NO_TOKENS, Part, Tokens, ToolPart
+from stead.core.parts import NO_TOKENS, Part, ToolPart
 from stead.domain import asks, runs, sessions, usage
 from stead.domain.runs import Outcome, Run
 from stead.store.log import Tx
@@ -32,29 +33,12 @@ BROKEN_STEPS = 3
 """A model whose calls are cut off this many times in a row is not asked again."""
 
 
-class Waiting(BaseException):
-    """The run waits for a person and this process need not stay."""
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a run may use: model calls, dollars (None: no limit)."""
 
     steps: int
     cost: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """A model with what the ledger needs to know of it. `price` gives dollars for tokens, None where unknown; `own`: the model
-    was made for this run and is closed with it."""
-
-    model: Model
-    provider: str
-    name: str
-    window: int | None
-    price: Callable[[Tokens], float | None]
-    own: bool = False
 
 
 @dataclass(slots=True)
@@ -73,6 +57,8 @@ class Loop:
     environ: dict[str, str]
     jitter: Callable[[], float]
     home: Path
+    mode: str = "manual"
+    language: str | None = None
     history: list[Turn] = field(default_factory=list)
     parts: list[tuple[int, Part]] = field(default_factory=list)
     next_n: int = 0
@@ -176,8 +162,7 @@ class Loop:
 
     def _last_seq(self) -> int:
         with self.store.view() as view:
-            row = view.one("SELECT max(seq) FROM events WHERE stream=?", self.run.session)
-        return int(row[0]) if row and row[0] else 0
+            return view.last_seq(self.run.session)
 
     def _pending(self) -> list[tuple[int, ToolPart]]:
         return [(n, part) for n, part in self.parts if part["type"] == "tool" and part["status"] == "pending"]
@@ -210,8 +195,8 @@ class Loop:
         return Request(
             model=self.connection.name,
             turns=turns,
-            system=context.system_text(self.root, self.store.clock.now()),
-            tools=context.tool_specs(),
+            system=context.system_text(self.root, self.store.clock.now(), self.language),
+            tools=context.tool_specs(self.mode),
             load=context.loader(self.store.blobs, self.data_dir / "attachments"),
             step=self.steps,
             prompt=self.prompt,

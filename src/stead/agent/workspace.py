@@ -36,6 +36,7 @@ class CallContext:
     environ: Mapping[str, str]
     data_dir: Path | None
     judged: frozenset[Path] | None
+    denied: Callable[[Path], bool]
     show: Callable[[str], None]
     question: Callable[[str, list[str] | None], Awaitable[str]]
     digests: dict[Path, str] = field(default_factory=dict)
@@ -140,8 +141,11 @@ def settle(store: Store, root: Callable[[str], Path | None], alive: Callable[[st
         folder = root(change.session)
         if folder is None or (change.run is not None and alive(change.run)):
             continue
+        path = folder / decode_path(change.path, change.encoded)
         try:
-            fact = _settled(store, change, folder / decode_path(change.path, change.encoded))
+            for rubbish in safefile.leftovers(path.parent, path.name) if path.parent.is_dir() else ():
+                rubbish.unlink(missing_ok=True)
+            fact = _settled(store, change, path)
         except (OSError, SteadError):
             logging.getLogger("stead.agent").warning("what became of %s is not known yet", change.path, exc_info=True)
             whole = False

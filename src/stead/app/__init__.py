@@ -1,5 +1,8 @@
-"""The house: opens, recovers, wires, dispatches. The one floor that knows all others; doors call it and nothing below it that
-changes anything."""
+"""The house: opens, recovers, wires, shows. The one floor that knows all others.
+
+A door opens it (`Stead`), starts, stops and follows runs through it, runs a noun's own commands in `house.store.write`, and shows
+what `shown` makes.
+"""
 
 from __future__ import annotations
 

@@ -14,32 +14,21 @@ from stead.app.features import FEATURES
 from stead.app.recovery import end_unowned, recover
 from stead.config.places import config_folder, data_folder
 from stead.core.clock import Clock, SystemClock, rfc3339
-from stead.core.errors import SteadError
 from stead.core.events import Event
 from stead.core.ids import Ids, RandomIds
-from stead.domain import (
-    projects,
-    runs,
-    sessions,
-    settings,
-)
-from stead.store.database import Reads
+from stead.domain import runs, settings
+from stead.domain.people import LOCAL_ACTOR
 from stead.store.store import Store, open_store
 
 if TYPE_CHECKING:
-    from stead.agent.begin import Start
     from stead.agent.calls import Asker
     from stead.agent.frames import Frame
     from stead.agent.gate import Rule
-    from stead.agent.loop import Loop
     from stead.agent.models.base import Model
     from stead.app.handle import RunHandle
+    from stead.app.starting import Plan
     from stead.config.layers import UserFile
     from stead.config.secrets import Secrets
-    from stead.domain.projects import Project
-
-DEFAULT_AGENT = "build"
-DEFAULT_STEPS = 100
 
 
 class Stead:
@@ -50,7 +39,7 @@ class Stead:
         self.data = data
         self.config = config
         self.environ = environ
-        self._models = models
+        self.models = models
         self._owner: Any = None
         self._secrets: Secrets | None = None
         self._frames: list[Callable[[Frame], None]] = []
@@ -80,7 +69,7 @@ class Stead:
         store = open_store(database_url or data, FEATURES, folder=data if database_url else None, **made)  # type: ignore[arg-type]
         house = cls(store, data, config, around, models or {})
         try:
-            recover(house)
+            recover(store, data / "locks")
         except BaseException:
             house.close()
             raise
@@ -138,78 +127,22 @@ class Stead:
         """
         import asyncio
 
-        from stead.agent.begin import Start, prompt_parts
-        from stead.agent.connect import connect, default_reference
-        from stead.agent.loop import Limits, Loop
-        from stead.agent.tools.environ import clean_environ
-        from stead.domain.providers.keys import known_secret_values
+        from stead.agent.begin import prompt_parts
+        from stead.app.starting import Wish, plan
 
         given = prompt_parts(parts)
-        if not callable(on_ask) and on_ask not in ("deny", "allow", "wait"):
-            raise SteadError("usage", f"on_ask is deny, allow, wait or a function, not {on_ask!r}.")
-        flags = {"model": model, "agent": agent, "max_steps": max_steps, "max_cost": max_cost}
-        for name, value in flags.items():
-            if value is not None:
-                settings.check(name, value)
-        with self.store.view() as view:
-            old = sessions.get(view, session) if session else None
-            folder, known = self._folder(view, old, project)
-            values = settings.effective(
-                view, project=known.id if known else None, session=session, file_layer=self.user_file().settings, flags=flags
-            )
-            reference = model or (old.model if old else None) or values["model"].value or default_reference(view, self.environ)
-            window = settings.context_window(values, reference)
-            connection = connect(
-                view,
-                reference,
-                root=Path(folder.folder),
-                environ=self.environ,
-                vault=self.secrets,
-                models=self._models,
-                window=window,
-            )
-            secret = known_secret_values(view, self.secrets, self.environ)
-        new = self.store.ids.new
-        start = Start(
-            session=session,
-            folder=folder,
-            known=known,
-            agent=agent or (old.agent if old else None) or values["agent"].value or DEFAULT_AGENT,
-            model=reference,
-            max_steps=max_steps or (old.max_steps if old else None) or values["max_steps"].value or DEFAULT_STEPS,
-            key=key,
-            owner=self.owner(),
-            ids=(new(), new(), new()),
-            instructions=projects.find_instructions(folder.folder),
-        )
+        planned = plan(self, Wish(session, project, agent, model, key, max_steps, max_cost, rules, on_ask))
         packed = [await asyncio.to_thread(self.store.blobs.pack, part) for part in given]
-
-        def loop_of(run: runs.Run) -> Loop:
-            return Loop(
-                store=self.store,
-                run=run,
-                root=Path(folder.folder),
-                data_dir=self.data.resolve(),
-                connection=connection,
-                rules=list(rules),
-                on_ask=on_ask,
-                publish=self._publish_frame,
-                limits=Limits(run.max_steps, values["max_cost"].value),
-                environ=clean_environ(self.environ, secret),
-                jitter=_jitter,
-                home=Path.home(),
-            )
-
         # A caller who goes away does not leave behind a stored prompt that nobody works on.
-        return await asyncio.shield(self._begin(start, packed, loop_of))
+        return await asyncio.shield(self._begin(planned, packed))
 
-    async def _begin(self, start: Start, packed: Sequence[Any], loop_of: Callable[[runs.Run], Loop]) -> RunHandle:
-        run, fresh = await self.store.commit(lambda tx: start.job(tx, packed), actor="person:local")
+    async def _begin(self, planned: Plan, packed: Sequence[Any]) -> RunHandle:
         from stead.app.handle import RunHandle
 
+        run, fresh = await self.store.commit(lambda tx: planned.start.job(tx, packed), actor=LOCAL_ACTOR)
         if not fresh:
             return self._running.get(run.id) or RunHandle(self, run, None)
-        handle = RunHandle(self, run, loop_of(run))
+        handle = RunHandle(self, run, planned.loop(run))
         self._running[run.id] = handle
         handle.start()
         return handle
@@ -222,7 +155,7 @@ class Stead:
         """A run of this process ended; its handle says so."""
         self._running.pop(handle.id, None)
 
-    def stop(self, session: str, *, by: str = "person:local") -> bool:
+    def stop(self, session: str, *, by: str = LOCAL_ACTOR) -> bool:
         """Ask for the session's run to end, whichever process owns it. False when nothing runs there."""
         with self.store.view() as view:
             run = runs.active(view, session)
@@ -235,7 +168,7 @@ class Stead:
             self.store.write(lambda tx: end_unowned(tx, run), actor=by)
         return asked
 
-    def delete(self, session: str, *, by: str = "person:local") -> list[str]:
+    def delete(self, session: str, *, by: str = LOCAL_ACTOR) -> list[str]:
         """Delete a session and its children for good, and give their ids. What they cost stays in the ledger.
 
         A run in it is asked to end first; raises `conflict` when it has not ended after a few seconds. It waits: from a coroutine,
@@ -256,7 +189,7 @@ class Stead:
         """Every committed event behind `after`, in order and without a gap, with the frames of this process between them."""
         from stead.app.watching import watch
 
-        return watch(self, after, stream)
+        return watch(self.store, self.on_frame, after, stream)
 
     def run_json(self, run: str) -> dict[str, Any]:
         """A run as every surface shows it: `{session, run, outcome, result, error, usage, cost, changes, asks}`."""
@@ -293,11 +226,12 @@ class Stead:
 
     def alive(self, owner: str) -> bool:
         """Whether the process that works under this name still lives."""
-        from stead.store.lock import living
+        from stead.store.lock import alive
 
-        return owner in {about["id"] for about in living(self.data / "locks")}
+        return alive(self.data / "locks", owner)
 
-    def _publish_frame(self, frame: Frame) -> None:
+    def publish(self, frame: Frame) -> None:
+        """Give a frame to everybody who looks on."""
         for listener in list(self._frames):
             try:
                 listener(frame)
@@ -305,20 +239,3 @@ class Stead:
                 import logging
 
                 logging.getLogger("stead").exception("a listener failed")
-
-    def _folder(
-        self, view: Reads, old: sessions.Session | None, project: str | Path | None
-    ) -> tuple[projects.Identity, Project | None]:
-        if old is not None:
-            known = projects.get(view, old.project)
-            return projects.identify(known.folder), known
-        if project is None:
-            raise SteadError("usage", "A new session needs a project folder.")
-        folder = projects.identify(project)
-        return folder, projects.find(view, folder)
-
-
-def _jitter() -> float:
-    from stead.core.ids import secret_bytes
-
-    return secret_bytes(1)[0] / 255

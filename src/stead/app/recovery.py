@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stead.core.errors import SteadError
 from stead.domain import asks, projects, runs, sessions
-from stead.store.lock import dead_owners, forget_owner, living
+from stead.store.lock import alive, dead_owners, forget_owner, living
 from stead.store.log import Tx
-
-if TYPE_CHECKING:
-    from stead.app.house import Stead
+from stead.store.store import Store
 
 
-def recover(house: Stead) -> None:
+def recover(store: Store, locks: Path) -> None:
     """Close what dead processes left open. Costs a look into a folder and one small query where there is nothing to do."""
-    locks, store = house.data / "locks", house.store
     dead = set(dead_owners(locks)) if locks.is_dir() else set()
     if store.database.name == "sqlite":  # all its processes are on this machine: an owner without a lock file is dead as well
         with store.view() as view:
@@ -26,7 +22,7 @@ def recover(house: Stead) -> None:
         return
     from stead.agent.workspace import settle
 
-    settled = settle(store, lambda session: _root_of(house, session), lambda run: _at_work(house, run))
+    settled = settle(store, lambda session: _root_of(store, session), lambda run: _at_work(store, locks, run))
     store.write(lambda tx: runs.recover(tx, sorted(dead)))
     for owner in dead if settled else ():
         forget_owner(locks, owner)
@@ -39,17 +35,17 @@ def end_unowned(tx: Tx, run: runs.Run) -> None:
     runs.end(tx, run.id, "aborted", steps=runs.count_steps(tx, run))
 
 
-def _at_work(house: Stead, run: str) -> bool:
-    with house.store.view() as view:
+def _at_work(store: Store, locks: Path, run: str) -> bool:
+    with store.view() as view:
         try:
             found = runs.get(view, run)
         except SteadError:
             return False
-    return found.status != "ended" and house.alive(found.owner)
+    return found.status != "ended" and alive(locks, found.owner)
 
 
-def _root_of(house: Stead, session: str) -> Path | None:
-    with house.store.view() as view:
+def _root_of(store: Store, session: str) -> Path | None:
+    with store.view() as view:
         try:
             return Path(projects.get(view, sessions.get(view, session).project).folder)
         except SteadError:

@@ -1,12 +1,26 @@
-"""What every surface shows of runs and asks."""
+"""What every surface shows of sessions, messages, runs, changes, asks and events: the shapes of docs/json.md, made in one place.
+
+A door takes these and adds nothing of its own; what one noun alone can say about itself is its own `to_json`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
-from stead.domain import asks, changes, runs, sessions, usage
+from stead.core.clock import rfc3339
+from stead.core.events import Event
+from stead.core.text import cut_bytes
+from stead.domain import asks, changes, projects, runs, sessions, usage
 from stead.store.blobs import Blobs
+from stead.store.database import Reads
 from stead.store.store import Store
+
+TEXT_BYTES = 64 << 10
+"""Bytes of a text from which it is cut where it is not wanted whole."""
+
+# --- runs, changes, asks ------------------------------------------------------------------------------------------------------
 
 
 def run_json(store: Store, run: str) -> dict[str, Any]:
@@ -25,6 +39,7 @@ def run_json(store: Store, run: str) -> dict[str, Any]:
         "error": {"code": found.code, "message": found.error} if found.code else None,
         "usage": used["tokens"],
         "cost": used["cost"],
+        **({"estimated": True} if used["estimated"] else {}),
         "changes": [_without_hunks(changes.change_json(one, store.blobs.get)) for one in net],
         "asks": [ask_json(ask) for ask in open_asks],
     }
@@ -48,6 +63,13 @@ def answer(parts: list[dict[str, Any]], blobs: Blobs) -> str:
     return "\n\n".join(reversed(last))
 
 
+def changed_files(store: Store, session: str) -> list[dict[str, Any]]:
+    """The net changes of a session, each with its hunks."""
+    with store.view() as view:
+        net = changes.net(changes.listed(view, session))
+    return [{**changes.change_json(one, store.blobs.get), "review": "pending"} for one in net]
+
+
 def ask_json(ask: asks.Ask) -> dict[str, Any]:
     """An ask: its id, where it belongs, its state, and what it is about."""
     return {"id": ask.id, "session": ask.session, "run": ask.run, "kind": ask.kind, "status": ask.status, **ask.about}
@@ -55,3 +77,91 @@ def ask_json(ask: asks.Ask) -> dict[str, Any]:
 
 def _without_hunks(change: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in change.items() if name not in ("hunks", "binary")}
+
+
+# --- sessions and messages ----------------------------------------------------------------------------------------------------
+
+
+def sessions_json(view: Reads, found: Sequence[sessions.Session]) -> list[dict[str, Any]]:
+    """Sessions as lists show them, in the order given."""
+    newest = runs.newest(view, [one.id for one in found])
+    return [_session_json(view, one, newest.get(one.id)) for one in found]
+
+
+def session_json(view: Reads, one: sessions.Session) -> dict[str, Any]:
+    """A session by itself: as lists show it, with `parent`, `forked_from` and `head`, the id of its last message."""
+    newest = sessions.messages(view, one.id, limit=1)
+    more = {"parent": one.parent, "forked_from": None, "head": newest[0].id if newest else None}
+    return {**_session_json(view, one, runs.last(view, one.id)), **more}
+
+
+def message_json(one: sessions.Message, blobs: Blobs, *, full: bool = True) -> dict[str, Any]:
+    """A message with its moved texts back in place. Without `full`, texts over 64 KiB are cut: such a part has `truncated` and
+    `bytes`, the size of the longest before. Reads blobs: call it outside of a view. Raises as `Blobs.get` does."""
+    whole = dataclasses.replace(one, parts=[(n, blobs.resolve(part)) for n, part in one.parts])
+    body = sessions.message_json(whole)
+    if not full:
+        for part in body["parts"]:
+            _cut(part)
+    return body
+
+
+def _session_json(view: Reads, one: sessions.Session, last: runs.Run | None) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "title": one.title,
+        "project": one.project,
+        "path": projects.get(view, one.project).path,
+        "agent": one.agent,
+        "model": one.model,
+        "status": runs.session_status(last),
+        "last_run": (last.outcome or last.status) if last else None,
+        "created": rfc3339(one.created),
+        "updated": rfc3339(one.updated),
+        "messages": one.messages,
+        "cost": one.cost,
+        "pinned": one.pinned,
+        "archived": one.archived,
+    }
+
+
+def _cut(part: dict[str, Any]) -> None:
+    """Cut the part's long texts, those of its input among them, and say so in the part."""
+    longest = _cut_texts(part, ("text", "output", "error", "summary", "arguments"))
+    if isinstance(given := part.get("input"), dict):
+        longest = max(longest, _cut_texts(given, tuple(given)))
+    if longest:
+        part["truncated"], part["bytes"] = True, longest
+
+
+def _cut_texts(holder: dict[str, Any], names: Sequence[str]) -> int:
+    """Cut the long ones of these texts; the bytes of the longest before, 0 where none was cut."""
+    longest = 0
+    for name in names:
+        text = holder.get(name)
+        if isinstance(text, str) and (size := len(text.encode("utf-8", "surrogatepass"))) > TEXT_BYTES:
+            holder[name] = cut_bytes(text, TEXT_BYTES)
+            longest = max(longest, size)
+    return longest
+
+
+# --- events -------------------------------------------------------------------------------------------------------------------
+
+
+def event_json(event: Event[Any], blobs: Blobs) -> dict[str, Any]:
+    """An event as streams show it. A part has its public shape, and moved text stands in its place again."""
+    fields = {name: getattr(event.data, name) for name in type(event.data).fields}
+    if "part" in fields and "message" in fields:
+        fields["part"] = sessions.part_json(event.stream, fields["message"], fields["n"], blobs.resolve(fields["part"]))
+    elif event.kind == "tool.ended":
+        fields["result"] = blobs.resolve(fields["result"])
+    elif event.kind == "ask.opened":
+        fields["about"] = blobs.resolve(fields["about"])
+    return {
+        "seq": event.seq,
+        "kind": event.kind,
+        "session": event.stream,
+        "run": event.run,
+        "time": rfc3339(event.ts),
+        "data": fields,
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stead.core.events import Event
@@ -11,15 +11,16 @@ from stead.store.store import Store
 
 if TYPE_CHECKING:
     from stead.agent.frames import Frame
-    from stead.app.house import Stead
+
+    OnFrame = Callable[[Callable[[Frame], None]], Callable[[], None]]
 
 POLL_SECONDS = 0.1
 """How often it is looked what other processes committed."""
 _PAGE = 1000
 
 
-async def watch(house: Stead, after: int, stream: str | None) -> AsyncIterator[Event[Any] | Frame]:
-    """See `Stead.watch`."""
+async def watch(store: Store, on_frame: OnFrame, after: int, stream: str | None) -> AsyncIterator[Event[Any] | Frame]:
+    """See `Stead.watch`; `on_frame` is the house's."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[Event[Any] | Frame] = asyncio.Queue()
 
@@ -27,14 +28,14 @@ async def watch(house: Stead, after: int, stream: str | None) -> AsyncIterator[E
         for event in events:
             loop.call_soon_threadsafe(queue.put_nowait, event)
 
-    stop_events, stop_frames = house.store.listen(heard), house.on_frame(queue.put_nowait)  # first listen, then read
+    stop_events, stop_frames = store.listen(heard), on_frame(queue.put_nowait)  # first listen, then read
     try:
         upto: int | None = None
         while True:
             # What was not heard in its turn is read: everything at first, later what other processes committed.
             more = True
             while more:
-                found, after, more = _missed(house.store, after, upto, stream)
+                found, after, more = _missed(store, after, upto, stream)
                 for event in found:
                     yield event
             while True:

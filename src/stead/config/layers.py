@@ -95,7 +95,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
 
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a whole number with more digits than Python reads
         what = str(error) or "nested too deeply"
         at = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", what)
         lines = text.splitlines() or [""]

@@ -93,8 +93,8 @@ class Secrets:
         found = [self._environ.get(VARIABLE, "")]
         for path in (self._secret_file or self._data_dir / FILE_NAME, self._data_dir / FILE_NAME):
             try:
-                found.append(Path(path).read_bytes().strip(b"\0 \t\r\n").decode())
-            except (OSError, UnicodeDecodeError):
+                found.append(_read(Path(path)).strip(b"\0 \t\r\n").decode())
+            except (SteadError, UnicodeDecodeError):
                 continue
         return [value for value in dict.fromkeys(found) if value]
 
@@ -161,7 +161,7 @@ def _make(path: Path) -> None:
     """Make `path` with a fresh secret, whole or not at all; who comes second leaves the first one's in place."""
     from base64 import urlsafe_b64encode
 
-    from stead.store.safefile import from_os, private_folder, write_private
+    from stead.store.safefile import from_os, private_folder, sync_folder, write_private
 
     private_folder(path.parent)
     # Named as safefile's own temporary files, so that what a crash leaves here is swept up with them.
@@ -169,21 +169,13 @@ def _make(path: Path) -> None:
     write_private(draft, urlsafe_b64encode(secret_bytes(_BYTES)) + b"\n")
     try:
         os.link(draft, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except FileExistsError:
         pass
     except OSError as error:
         raise from_os(error, path) from error
     finally:
         os.unlink(draft)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _bound_to(owner: str, field: str, version: str) -> bytes:

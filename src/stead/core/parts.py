@@ -144,17 +144,6 @@ Part = (
 NO_TOKENS: Tokens = {"input": 0, "cache_read": 0, "cache_write": 0, "output": 0, "reasoning": 0}
 
 
-def add_tokens(left: Tokens, right: Tokens) -> Tokens:
-    """The sum, class by class."""
-    return {
-        "input": left["input"] + right["input"],
-        "cache_read": left["cache_read"] + right["cache_read"],
-        "cache_write": left["cache_write"] + right["cache_write"],
-        "output": left["output"] + right["output"],
-        "reasoning": left["reasoning"] + right["reasoning"],
-    }
-
-
 class Issue(TypedDict):
     """Why a stored part cannot be shown as what it says it is; computed at each read, never stored."""
 

@@ -88,6 +88,8 @@ def _deleted(tx: Tx, e: Event[SessionDeleted]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
+    """An ask. `about` and `answer` are as stored: long strings in them still in blobs (`Blobs.resolve`)."""
+
     id: str
     session: str
     run: str

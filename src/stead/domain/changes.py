@@ -27,9 +27,6 @@ class FileState(TypedDict):
     blob: NotRequired[str]
 
 
-ABSENT: FileState = {"kind": "absent"}
-
-
 @event("change.captured")
 class ChangeCaptured(Fact):
     """`in_place`: the file keeps its inode, so a crash may leave it torn; restart then finishes the write from the `after` blob.

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 """The id of the one person of a local house."""
+LOCAL_ACTOR = f"person:{LOCAL}"
+"""That person as the actor of a job: whom the log names for what they did."""
 
 _LONGEST_PASSWORD = 1024
 _ITERATIONS, _LANES, _MEMORY_KIB = 3, 4, 64 << 10

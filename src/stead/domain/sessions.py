@@ -16,7 +16,7 @@ from stead.core.clock import rfc3339
 from stead.core.errors import SteadError
 from stead.core.events import Event, Fact, event
 from stead.core.jsontext import loads
-from stead.core.parts import Part
+from stead.core.parts import Part, Tokens
 from stead.core.text import one_line
 from stead.store.database import Reads
 from stead.store.feature import Feature
@@ -96,6 +96,20 @@ class StepEnded(Fact):
     project: str
     provider: str
     model: str | None = None
+
+
+@event("call.ended")
+class CallEnded(Fact):
+    """A model call that gave no step: it failed, was aborted, or served another purpose (a title). `tokens` as far as known."""
+
+    purpose: Literal["failed", "aborted", "title"]
+    project: str
+    provider: str
+    model: str
+    tokens: Tokens
+    cost: float | None
+    estimated: bool
+    code: str | None = None
 
 
 @event("step.retracted")
@@ -197,6 +211,12 @@ def _step(tx: Tx, e: Event[StepEnded]) -> None:
         tx.q("UPDATE messages SET stop_sequence=? WHERE session=? AND n=?", d.part["stop_sequence"], e.stream, d.message)
 
 
+@FEATURE.projects(CallEnded)
+def _call(tx: Tx, e: Event[CallEnded]) -> None:
+    cost = nano(e.data.cost)
+    tx.q("UPDATE sessions SET cost_nano=cost_nano+?, unpriced=unpriced+? WHERE id=?", cost or 0, int(cost is None), e.stream)
+
+
 @FEATURE.projects(StepRetracted)
 def _retracted(tx: Tx, e: Event[StepRetracted]) -> None:
     tx.q("DELETE FROM parts WHERE session=? AND message=? AND n>=?", e.stream, e.data.message, e.data.n)
@@ -230,7 +250,7 @@ def create(
 
 def change(tx: Tx, session: str, **values: Any) -> None:
     """Change title, agent, model, max_steps, pinned, archived or trashed. Values that already stand write nothing."""
-    row = _row(tx, session)
+    before = get(tx, session)
     unknown = set(values) - set(_CHANGEABLE)
     if unknown:
         raise SteadError("usage", f"A session has no field {sorted(unknown)[0]!r} that can be changed.")
@@ -238,7 +258,7 @@ def change(tx: Tx, session: str, **values: Any) -> None:
         values["title"] = one_line(values["title"], TITLE_LENGTH)
         if not values["title"]:
             raise SteadError("usage", "A title needs at least one visible character.")
-    new = {name: value for name, value in values.items() if getattr(row, name) != value}
+    new = {name: value for name, value in values.items() if getattr(before, name) != value}
     if new:
         tx.append(session, SessionChanged(values=new))
 
@@ -260,9 +280,9 @@ def add_part(
     return tx.append(session, PartAdded(message=message, n=n, part=part), run=run)
 
 
-def next_part(tx: Reads, session: str, message: int) -> int:
+def next_part(view: Reads, session: str, message: int) -> int:
     """The first free part number of a message."""
-    row = tx.one("SELECT max(n) FROM parts WHERE session=? AND message=?", session, message)
+    row = view.one("SELECT max(n) FROM parts WHERE session=? AND message=?", session, message)
     return 0 if row is None or row[0] is None else int(row[0]) + 1
 
 
@@ -300,7 +320,10 @@ _COLUMNS = (
 
 def get(view: Reads, session: str) -> Session:
     """The session with exactly this id. Raises `not_found`."""
-    return _row(view, session)
+    row = view.one(f"SELECT {_COLUMNS} FROM sessions WHERE id=?", session)
+    if row is None:
+        raise SteadError("not_found", f"There is no session {session!r}.")
+    return _session(row)
 
 
 def resolve(view: Reads, text: str, *, project: str | None = None) -> Session:
@@ -404,11 +427,11 @@ def message(view: Reads, session: str, n: int) -> Message:
 
 def _parts(view: Reads, session: str, first: int, last: int) -> Iterable[tuple[int, int, dict[str, Any]]]:
     rows = view.q(
-        "SELECT p.message, p.n, p.started, e.kind, e.data, x.data FROM parts p JOIN events e ON e.seq=p.seq"
+        "SELECT p.message, p.n, p.started, e.data, x.data FROM parts p JOIN events e ON e.seq=p.seq"
         " LEFT JOIN events x ON x.seq=p.ended WHERE p.session=? AND p.message>=? AND p.message<=? ORDER BY p.message, p.n",
         *(session, first, last),
     )
-    for message_n, n, started, _, data, end in rows:
+    for message_n, n, started, data, end in rows:
         part = loads(data)["part"]
         if isinstance(part, dict) and part.get("type") == "tool":
             if end is not None:
@@ -416,13 +439,6 @@ def _parts(view: Reads, session: str, first: int, last: int) -> Iterable[tuple[i
             elif started is not None:
                 part = {**part, "status": "running"}
         yield message_n, n, part
-
-
-def _row(view: Reads, session: str) -> Session:
-    row = view.one(f"SELECT {_COLUMNS} FROM sessions WHERE id=?", session)
-    if row is None:
-        raise SteadError("not_found", f"There is no session {session!r}.")
-    return _session(row)
 
 
 def _session(row: tuple[Any, ...]) -> Session:

@@ -6,31 +6,16 @@ Money is kept in whole nano-dollars, in which sums are exact. Days are UTC.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 from stead.core.clock import day
-from stead.core.events import Event, Fact, event
+from stead.core.events import Event
 from stead.core.parts import Tokens
 from stead.domain.runs import RunStarted
-from stead.domain.sessions import MessageAdded, SessionDeleted, StepEnded, nano
+from stead.domain.sessions import CallEnded, MessageAdded, SessionDeleted, StepEnded, nano
 from stead.store.database import Reads
 from stead.store.feature import Feature
 from stead.store.log import Tx
-
-
-@event("call.ended")
-class CallEnded(Fact):
-    """A model call that gave no step: it failed, was aborted, or served another purpose (a title). `tokens` as far as known."""
-
-    purpose: Literal["failed", "aborted", "title"]
-    project: str
-    provider: str
-    model: str
-    tokens: Tokens
-    cost: float | None
-    estimated: bool
-    code: str | None = None
-
 
 _CLASSES = ("input", "cache_read", "cache_write", "output", "reasoning")
 _SUMS = ("calls", *_CLASSES, "cost_nano", "unpriced")
@@ -148,12 +133,14 @@ def sums_of(view: Reads, session: str) -> list[dict[str, Any]]:
 
 
 def of_run(view: Reads, run: str) -> dict[str, Any]:
-    """A run's `{tokens, cost}`: the sum of its calls; cost is dollars, None when the price of any of them is unknown."""
-    sums = ", ".join(f"coalesce(sum({name}), 0)" for name in _SUMS)
+    """A run's `{calls, tokens, cost, estimated}`: how many model calls, and their sums. `cost` is dollars, None when the price
+    of any of them is unknown; `estimated`: for some of them no usage was sent."""
+    sums = ", ".join(f"coalesce(sum({name}), 0)" for name in (*_SUMS, "estimated"))
     row = view.one(f"SELECT {sums} FROM usage_calls WHERE run=?", run)
     assert row is not None
-    calls, *tokens, cost_nano, unpriced = (int(value) for value in row)
-    return {"calls": calls, "tokens": dict(zip(_CLASSES, tokens, strict=True)), "cost": None if unpriced else cost_nano / 1e9}
+    calls, *tokens, cost_nano, unpriced, estimated = (int(value) for value in row)
+    cost = None if unpriced else cost_nano / 1e9
+    return {"calls": calls, "tokens": dict(zip(_CLASSES, tokens, strict=True)), "cost": cost, "estimated": estimated > 0}
 
 
 def report(

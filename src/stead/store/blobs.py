@@ -61,15 +61,13 @@ class Blobs:
         if self._folder is None or len(stored) <= IN_DATABASE_BYTES:
             return Prepared(digest, len(content), codec, stored)
         path = self._path(digest)
+        from stead.store.safefile import private_folder, sync_folder, write_private
+
         kept = _codec_of(path, digest)
         if kept is None:
-            from stead.store.safefile import private_folder, write_private
-
             private_folder(path.parent)
             write_private(path, stored)
         else:
-            from stead.store.durable import sync_folder
-
             sync_folder(path.parent)  # whoever wrote it may not have come that far
         faults.point("blobs.file_durable")
         return Prepared(digest, len(content), kept or codec, None)

@@ -58,8 +58,8 @@ class Database(Protocol):
 
     name: str
     types: ClassVar[dict[str, str]]
-    """The SQL types that differ, by token: `{blob}`, `{key}` (an integer primary key that we number
-    ourselves), `{float}`; and the ending of a table that is stored in the order of its key."""
+    """The SQL types that differ, by token: `{blob}`, `{key}` (an integer primary key that we number ourselves), `{float}`; and,
+    as `keyed`, the ending of a table that is stored in the order of its key."""
 
     def writer(self) -> Conn:
         """Open a connection that may write. Raises `read_only` where nothing can be written."""

@@ -6,23 +6,23 @@ This is the whole registration: a `Feature` per module, listed explicitly where 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from stead.core.events import Event, Fact
 
 if TYPE_CHECKING:
-    from stead.store.log import Tx
+    from stead.store.log import Projector, Tx
 
 F = TypeVar("F", bound=Fact)
-Projector = Callable[["Tx", Event[Any]], None]
 
 
 class Feature:
     """A module's tables and projectors.
 
-    `tables` maps a name to its column list in the SQL that both databases read (`{blob}` stands for the type of bytes);
-    `indexes` maps a name to `table(columns)`. Raise `version` when a projector's result changes: the tables are then rebuilt
-    from the log at the next start. `kept` tables are not projections: they are created once and never rebuilt.
+    `tables` maps a name to its column list in the SQL that both databases read (`{blob}`, `{key}` and `{float}` stand for the
+    types that differ, see `Database.types`); `indexes` maps a name to `table(columns)`. Raise `version` when a projector's result
+    changes: the tables are then rebuilt from the log at the next start. `kept` tables are not projections: they are created once
+    and never rebuilt.
     """
 
     def __init__(

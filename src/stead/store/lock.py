@@ -22,8 +22,7 @@ class ProcessLock:
     """A process's sign of life: `locks/<id>`, locked until it ends. `id` is the owner written into runs."""
 
     def __init__(self, folder: Path, owner: str, about: dict[str, Any]) -> None:
-        from stead.store.durable import sync_folder
-        from stead.store.safefile import private_folder
+        from stead.store.safefile import private_folder, sync_folder
 
         private_folder(folder)
         self.id = owner
@@ -62,7 +61,8 @@ class ProcessLock:
 
 
 def dead_owners(folder: Path) -> list[str]:
-    """The ids of processes that ended without releasing their lock. An unreadable or empty lock file counts by its lock alone."""
+    """The ids of processes that ended without releasing their lock. An unreadable or empty lock file counts by its lock alone;
+    files of processes that died before they had a name are removed."""
     dead = []
     for path in _lock_files(folder):
         with _taken(path) as taken:
@@ -129,6 +129,11 @@ def living(folder: Path) -> list[dict[str, Any]]:
             about = {}
         found.append({"id": path.name, **(about if isinstance(about, dict) else {})})
     return found
+
+
+def alive(folder: Path, owner: str) -> bool:
+    """Whether the process that works under this name still lives."""
+    return owner in {about["id"] for about in living(folder)}
 
 
 @contextmanager

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from stead.core.errors import SteadError
 from stead.core.events import Event, Fact, decode
 from stead.core.jsontext import dumps, loads
 from stead.store import faults
-from stead.store.database import Conn, Row
+from stead.store.database import Conn, Reads, Row
 
 if TYPE_CHECKING:
     from stead.store.blobs import Packed, Prepared
-    from stead.store.feature import Projector
 
 MAX_EVENT_BYTES = 64 << 10
 """Larger text belongs into blobs (`Blobs.pack`), so that the log stays small whatever tools print."""
 
 F = TypeVar("F", bound=Fact)
+Projector = Callable[["Tx", Event[Any]], None]
+"""Turns an event into rows, in the transaction that appends it."""
+Listener = Callable[[Sequence[Event[Any]]], None]
+"""Is told of the events of a commit, in order, after it is durable."""
 HEAD = "SELECT version, seq, (SELECT max(seq) FROM events) FROM kernel"
 """The kernel version, the highest `seq` of what was ever deleted, and the highest of what is there: no number is given twice."""
 EVENT_COLUMNS = "seq, stream, kind, v, ts, actor, run, op, data"
@@ -86,8 +89,7 @@ class Tx:
 
     def last_seq(self, stream: str) -> int:
         """The `seq` of the stream's last event, 0 when it has none."""
-        row = self.one("SELECT max(seq) FROM events WHERE stream=?", stream)
-        return (row[0] if row else None) or 0
+        return last_seq(self, stream)
 
     def has_blob(self, digest: str) -> bool:
         """Whether this blob is stored."""
@@ -121,7 +123,14 @@ class Tx:
 
     @property
     def next_seq(self) -> int:
+        """The `seq` that the next event will have."""
         return self._next
+
+
+def last_seq(view: Reads, stream: str) -> int:
+    """The `seq` of the stream's last event, 0 when it has none."""
+    row = view.one("SELECT max(seq) FROM events WHERE stream=?", stream)
+    return int(row[0]) if row and row[0] else 0
 
 
 def read_event(row: Row) -> Event[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from stead.core.errors import SteadError
 from stead.core.events import Event
 from stead.store.database import Conn, Database, Row
-from stead.store.log import EVENT_COLUMNS, HEAD, read_event
+from stead.store.log import EVENT_COLUMNS, HEAD, last_seq, read_event
 
 _IDLE_CONNECTIONS = 4
 
@@ -43,6 +43,10 @@ class View:
         """The highest `seq` that was ever given to an event, as far as this view sees."""
         _, gone, last = self._conn.q(HEAD)[0]
         return max(int(gone), int(last or 0))
+
+    def last_seq(self, stream: str) -> int:
+        """The `seq` of the stream's last event, 0 when it has none."""
+        return last_seq(self, stream)
 
     def tables(self, database: Database) -> set[str]:
         """The names of all tables."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from stead.store import faults
+from stead.store.database import Reads
 from stead.store.feature import Feature, projectors_of
 from stead.store.log import EVENT_COLUMNS, Tx, read_event
-
-if TYPE_CHECKING:
-    from stead.store.reader import View
 
 _CHUNK = 1000
 
 
-def stale(view: View, features: Sequence[Feature]) -> list[Feature]:
+def stale(view: Reads, features: Sequence[Feature]) -> list[Feature]:
     """The features whose tables are missing or were filled by another version of their projectors."""
     have: dict[str, int] = dict(view.q("SELECT name, version FROM projections"))
     return [feature for feature in features if have.get(feature.name) != feature.version]
@@ -23,8 +20,7 @@ def stale(view: View, features: Sequence[Feature]) -> list[Feature]:
 
 def bring_up(tx: Tx, features: Sequence[Feature], types: dict[str, str]) -> None:
     """Make missing tables and rebuild stale ones."""
-    have: dict[str, int] = dict(tx.q("SELECT name, version FROM projections"))
-    run(tx, [feature for feature in features if have.get(feature.name) != feature.version], types, None)
+    run(tx, stale(tx, features), types, None)
 
 
 def run(tx: Tx, features: Sequence[Feature], types: dict[str, str], progress: Callable[[int, int], None] | None) -> None:

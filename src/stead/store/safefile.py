@@ -101,10 +101,14 @@ def private_folder(path: Path) -> Path:
     with _reported(path):
         missing = [folder for folder in (path, *path.parents) if not folder.is_dir()]
         for folder in reversed(missing):
-            with suppress(FileExistsError):
+            try:
                 os.mkdir(folder, 0o700)
+            except FileExistsError:
+                if not folder.is_dir():  # else another process was faster
+                    message = f"{folder} is not a folder."
+                    raise SteadError("conflict", message, hint="Move it away.", details={"path": str(folder)}) from None
             os.chmod(folder, 0o700)
-            _sync_folder(folder.parent)
+            sync_folder(folder.parent)
         found = os.stat(path)
         if stat.S_IMODE(found.st_mode) != 0o700 and found.st_uid == os.geteuid():
             os.chmod(path, 0o700)
@@ -126,7 +130,7 @@ def make_folders(path: Path) -> list[Path]:
             with suppress(FileExistsError):
                 os.mkdir(folder)
                 made.append(folder)
-            _sync_folder(folder.parent)
+            sync_folder(folder.parent)
         return made
 
 
@@ -186,10 +190,18 @@ def remove(path: Path, *, follow: bool = True) -> bool:
     return True
 
 
-def leftovers(folder: Path) -> list[Path]:
-    """The temporary files that dead writers left in `folder`, by name; removing them loses nothing."""
+def sync_folder(path: Path) -> None:
+    """Make the names in the folder `path` durable, where its file system and our rights allow that: a file that was made, renamed
+    or removed stays so after a power cut. Raises what the system says (`OSError`)."""
+    with suppress(PermissionError), _folder(path, follow=True) as fd:
+        _sync(fd)
+
+
+def leftovers(folder: Path, name: str | None = None) -> list[Path]:
+    """The temporary files in `folder`, sorted; those made for writing the file `name`, or all. Of dead writers they are rubbish."""
+    begin = "." if name is None else _temp_begin(name)
     with _reported(folder):
-        return sorted(folder / name for name in os.listdir(folder) if _TEMP.fullmatch(name))
+        return sorted(folder / found for found in os.listdir(folder) if found.startswith(begin) and _TEMP.fullmatch(found))
 
 
 def from_os(error: OSError, path: Path) -> SteadError:
@@ -412,14 +424,13 @@ def _sync(fd: int) -> None:
             raise
 
 
-def _sync_folder(path: Path) -> None:
-    with suppress(PermissionError), _folder(path, follow=True) as fd:
-        _sync(fd)
-
-
 def _temp_name(name: str) -> str:
+    return f"{_temp_begin(name)}{_ids.new()}.tmp"
+
+
+def _temp_begin(name: str) -> str:
     kept = os.fsencode(name)[:_NAME_BYTES].decode("utf-8", "ignore")
-    return f".{kept}.stead-{_ids.new()}.tmp"
+    return f".{kept}.stead-"
 
 
 @contextmanager

@@ -114,7 +114,7 @@ class SQLite:
             os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
         except OSError as error:
             raise _from_os(error, target) from error
-        from stead.store.durable import sync_folder
+        from stead.store.safefile import sync_folder
 
         try:
             self._copy_to(part)
@@ -204,7 +204,7 @@ class SQLiteConn:
             if mode != [("wal",)]:
                 raise SteadError("read_only", f"{self._path} lies on a file system that does not allow a write-ahead log.")
             return
-        raise SteadError("store_busy", f"{self._path} is held by another process.", hint="Try again, or see `stead doctor`.")
+        raise SteadError("store_busy", f"{self._path} is held by another process.", hint="Try again in a moment.")
 
     def begin(self) -> None:
         self.q("BEGIN IMMEDIATE")
@@ -240,7 +240,7 @@ def translate(error: apsw.Error, path: Path) -> Exception:
     if isinstance(error, apsw.FullError) or code in _NO_SPACE:
         return SteadError("disk_full", f"There is no space left to write {path}.", hint="Free some space; nothing stored was lost.")
     if isinstance(error, (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)):
-        return SteadError("store_busy", f"{path} is held by another process.", hint="Try again, or see `stead doctor`.")
+        return SteadError("store_busy", f"{path} is held by another process.", hint="Try again in a moment.")
     if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError)):
         return SteadError("read_only", f"{path} cannot be written: {error}.")
     if isinstance(error, apsw.CantOpenError):

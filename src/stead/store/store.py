@@ -18,6 +18,7 @@ from stead.store import faults, kernel, rebuild
 from stead.store.blobs import Blobs
 from stead.store.database import Conn, Database
 from stead.store.feature import Feature, projectors_of
+from stead.store.log import Listener
 from stead.store.reader import Readers, View
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from stead.store.writer import Writer
 
 T = TypeVar("T")
-Listener = Callable[[Sequence[Event[Any]]], None]
 
 
 class Store:

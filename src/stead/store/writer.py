@@ -17,12 +17,10 @@ from stead.core.errors import SteadError
 from stead.core.events import Event, Fact
 from stead.store import faults
 from stead.store.database import Conn
-from stead.store.feature import Projector
 from stead.store.kernel import refuse_newer
-from stead.store.log import HEAD, Tx
+from stead.store.log import HEAD, Listener, Projector, Tx
 
 Job = Callable[[Tx], Any]
-Listener = Callable[[Sequence[Event[Any]]], None]
 
 BATCH_JOBS = 256
 BATCH_SECONDS = 0.005

@@ -96,7 +96,7 @@ async def test_lists_of_models() -> None:
         (
             "openai",
             [reply({"data": [{"id": "m", "max_model_len": 4096}, {"id": "l", "meta": {"n_ctx_train": 8192, "size": 77}}]})],
-            [("l", 8192, None, None, True, 77), ("m", 4096, None, None, True, None)],
+            [("l", 8192, None, None, None, 77), ("m", 4096, None, None, None, None)],
         ),
         (
             "openrouter",

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ class FakeContext:
         self.blobs: dict[str, bytes] = {}
         self.live: list[str] = []
         self.digests: dict[Path, str] = {}
+        self.denied: Callable[[Path], bool] = lambda path: False
         self.todos: list[dict[str, str]] = []
         self.asked: list[tuple[str, list[str] | None]] = []
 

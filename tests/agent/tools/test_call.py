@@ -10,7 +10,7 @@ import pytest
 
 from stead.agent.tools import TOOLS, Input, Result, Tool, call, check
 from stead.agent.tools.cap import cap, estimated_tokens
-from stead.agent.tools.paths import judged, quoted, real
+from stead.agent.tools.paths import quoted, real
 from tests.agent.tools.context import FakeContext
 from tests.agent.tools.test_files import bad, good
 
@@ -178,10 +178,3 @@ def test_real_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert real(root, "link/../f") == root / "sub" / "f"  # as the operating system goes, not by the letters
     assert real(root, "~/f") == root / "sub" / "f"
     assert real(root, "/") == Path("/")
-
-
-def test_what_is_judged_is_what_exists_or_could(tmp_path: Path) -> None:
-    root = tmp_path.resolve()
-    (root / "loop").symlink_to("loop")
-    (root / "link").symlink_to("target")
-    assert judged(root, ["link", "loop", "a\0b", "."]) == {root / "target", root}

@@ -244,3 +244,15 @@ def test_rules_above_the_start_hold(tmp_path: Path) -> None:
     start = str(tmp_path / "a" / "skip")
     assert search.chain_above(top, start) == []
     assert search.chain_above(top, top) == search.chain_above(top, "/elsewhere") == []
+
+
+# ---- what rules deny ----
+
+
+async def test_b103_what_a_rule_denies_is_left_out_of_walks(context: FakeContext) -> None:
+    fill(context.root, {"a.txt": "needle\n", "secret/key.txt": "needle\n", "sub/.env": "needle\n"})
+    context.denied = lambda path: "secret" in path.parts or path.name == ".env"
+    assert await found(context, pattern="needle") == ["a.txt:1:needle", "[1 matching line in 1 file]"]
+    assert good(await context.use("glob", pattern="**/*")).split("\n") == ["a.txt"]
+    assert good(await context.use("glob", pattern="secret/key.txt")) == "No files found."
+    assert good(await context.use("list")).split("\n") == ["sub/", "a.txt (7 B)"]

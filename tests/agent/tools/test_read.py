@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from stead.agent.tools import images
 from tests.agent.tools.context import FakeContext
@@ -110,17 +111,15 @@ async def test_a_file_too_large_to_hold_is_read_line_by_line(context: FakeContex
 
 
 def png(width: int, height: int, *, mode: str = "RGB") -> bytes:
-    image = pytest.importorskip("PIL.Image")
     out = io.BytesIO()
-    image.new(mode, (width, height), 1).save(out, "PNG")
+    Image.new(mode, (width, height), 1).save(out, "PNG")
     return out.getvalue()
 
 
 @pytest.mark.parametrize(("suffix", "format_"), [("png", "PNG"), ("jpg", "JPEG"), ("gif", "GIF"), ("webp", "WEBP")])
 async def test_images_are_given_as_they_are(context: FakeContext, suffix: str, format_: str) -> None:
-    image = pytest.importorskip("PIL.Image")
     out = io.BytesIO()
-    image.new("RGB", (30, 20), (200, 10, 10)).save(out, format_)
+    Image.new("RGB", (30, 20), (200, 10, 10)).save(out, format_)
     (context.root / "wrong.txt").write_bytes(out.getvalue())  # the first bytes decide, not the name
     result = await context.use("read", path="wrong.txt")
     mime = f"image/{'jpeg' if suffix == 'jpg' else suffix}"
@@ -132,10 +131,9 @@ async def test_images_are_given_as_they_are(context: FakeContext, suffix: str, f
 
 @pytest.mark.parametrize("lossless", [True, False])
 def test_the_kinds_of_webp_are_measured(lossless: bool) -> None:
-    image = pytest.importorskip("PIL.Image")
     for mode in ("RGB", "RGBA"):
         out = io.BytesIO()
-        image.new(mode, (301, 17)).save(out, "WEBP", lossless=lossless)
+        Image.new(mode, (301, 17)).save(out, "WEBP", lossless=lossless)
         assert images.dimensions(out.getvalue()) == (301, 17)
 
 

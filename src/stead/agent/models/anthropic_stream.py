@@ -7,7 +7,7 @@ from typing import Any
 
 from stead.agent.models.answer import Answer, Growing, is_object, reasoning_part, settle, text_part, tool_part
 from stead.agent.models.base import Finish, Finished, Item, Request
-from stead.agent.models.count import estimate
+from stead.agent.models.count import counted, estimate
 from stead.agent.models.errors import cut, in_stream
 from stead.agent.models.history import Names
 from stead.agent.models.http import decode
@@ -184,16 +184,12 @@ def usage_of(usage: dict[str, Any]) -> Tokens:
     """Anthropic's usage as five classes: its input count leaves cached tokens out; thinking is part of the output count, and
     only newer answers say how much of it."""
     details = usage.get("output_tokens_details") or {}
-    output = _int(usage.get("output_tokens"))
-    reasoning = min(_int(details.get("thinking_tokens")), output)
+    output = counted(usage.get("output_tokens"))
+    reasoning = min(counted(details.get("thinking_tokens")), output)
     return {
-        "input": _int(usage.get("input_tokens")),
-        "cache_read": _int(usage.get("cache_read_input_tokens")),
-        "cache_write": _int(usage.get("cache_creation_input_tokens")),
+        "input": counted(usage.get("input_tokens")),
+        "cache_read": counted(usage.get("cache_read_input_tokens")),
+        "cache_write": counted(usage.get("cache_creation_input_tokens")),
         "output": output - reasoning,
         "reasoning": reasoning,
     }
-
-
-def _int(value: Any) -> int:
-    return int(value) if isinstance(value, (int, float)) and value > 0 else 0

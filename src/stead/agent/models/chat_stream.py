@@ -7,7 +7,7 @@ from typing import Any
 
 from stead.agent.models.answer import Answer, Growing, is_object, reasoning_part, settle, text_part, tool_part
 from stead.agent.models.base import Finish, Finished, Item, Request
-from stead.agent.models.count import estimate
+from stead.agent.models.count import counted, estimate
 from stead.agent.models.errors import cut, in_stream
 from stead.agent.models.history import Names
 from stead.agent.models.http import decode
@@ -234,12 +234,12 @@ class _Call:
 def usage_of(usage: dict[str, Any]) -> Tokens:
     """Chat Completions usage as five classes: the prompt count includes cached tokens, the completion count reasoning
     (xAI leaves reasoning out; its total gives it away)."""
-    prompt, completion = _int(usage.get("prompt_tokens")), _int(usage.get("completion_tokens"))
+    prompt, completion = counted(usage.get("prompt_tokens")), counted(usage.get("completion_tokens"))
     inside = usage.get("prompt_tokens_details") or {}
-    read = _int(inside.get("cached_tokens")) or _int(usage.get("prompt_cache_hit_tokens"))
-    write = _int(inside.get("cache_write_tokens")) or _int(inside.get("cache_creation_tokens"))
-    reasoning = _int((usage.get("completion_tokens_details") or {}).get("reasoning_tokens"))
-    outside = reasoning > completion or (reasoning > 0 and _int(usage.get("total_tokens")) == prompt + completion + reasoning)
+    read = counted(inside.get("cached_tokens")) or counted(usage.get("prompt_cache_hit_tokens"))
+    write = counted(inside.get("cache_write_tokens")) or counted(inside.get("cache_creation_tokens"))
+    reasoning = counted((usage.get("completion_tokens_details") or {}).get("reasoning_tokens"))
+    outside = reasoning > completion or (reasoning > 0 and counted(usage.get("total_tokens")) == prompt + completion + reasoning)
     read = min(read, prompt)
     write = min(write, prompt - read)
     return {
@@ -313,7 +313,3 @@ def _exact(raw: str) -> dict[str, Any]:
 def _cost(usage: dict[str, Any] | None) -> float | None:
     cost = (usage or {}).get("cost")
     return round(float(cost), 9) if isinstance(cost, (int, float)) and not isinstance(cost, bool) else None
-
-
-def _int(value: Any) -> int:
-    return int(value) if isinstance(value, (int, float)) and value > 0 else 0

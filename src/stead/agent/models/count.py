@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from stead.agent.models.base import Request
+from collections.abc import Iterable
+from typing import Any
+
+from stead.agent.models.base import Request, ToolSpec
 from stead.agent.models.history import after_compaction
 from stead.core.jsontext import dump_foreign
 from stead.core.parts import Part, Tokens
@@ -21,10 +24,15 @@ def part_chars(part: Part) -> int:
     return len(part["summary"]) if part["type"] == "compaction" else 0
 
 
+def tools_chars(tools: Iterable[ToolSpec]) -> int:
+    """Characters of the tools as a model would be told of them."""
+    return sum(len(tool.name) + len(tool.description) + len(dump_foreign(tool.schema)) for tool in tools)
+
+
 def request_chars(request: Request) -> int:
     """Characters of everything in `request` that a compaction has not replaced, tools included."""
-    tools = sum(len(tool.name) + len(tool.description) + len(dump_foreign(tool.schema)) for tool in request.tools)
-    return len(request.system) + tools + sum(part_chars(part) for turn in after_compaction(request.turns) for part in turn.parts)
+    conversation = sum(part_chars(part) for turn in after_compaction(request.turns) for part in turn.parts)
+    return len(request.system) + tools_chars(request.tools) + conversation
 
 
 def estimate(request: Request, output: int, reasoning: int = 0) -> Tokens:
@@ -36,6 +44,11 @@ def estimate(request: Request, output: int, reasoning: int = 0) -> Tokens:
         "output": tokens(output),
         "reasoning": tokens(reasoning),
     }
+
+
+def counted(value: Any) -> int:
+    """A count in a provider's usage; what is missing or no number above 0 is 0."""
+    return int(value) if isinstance(value, (int, float)) and value > 0 else 0
 
 
 def tokens(chars: int) -> int:

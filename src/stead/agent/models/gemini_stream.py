@@ -7,7 +7,7 @@ from typing import Any
 
 from stead.agent.models.answer import Answer, Growing, reasoning_part, settle, text_part, tool_part
 from stead.agent.models.base import Finish, Finished, Item, ProviderError, Request
-from stead.agent.models.count import estimate
+from stead.agent.models.count import counted, estimate
 from stead.agent.models.errors import clean, cut, in_stream
 from stead.agent.models.history import Names
 from stead.agent.models.http import decode
@@ -152,16 +152,12 @@ def _parts(candidate: dict[str, Any], raw: str) -> list[Any]:
 def usage_of(usage: dict[str, Any]) -> Tokens:
     """Gemini's usage as five classes: the prompt count includes cached tokens; thoughts are counted beside the candidates; what
     its own tools read comes on top."""
-    prompt = _int(usage.get("promptTokenCount"))
-    cached = min(_int(usage.get("cachedContentTokenCount")), prompt)
+    prompt = counted(usage.get("promptTokenCount"))
+    cached = min(counted(usage.get("cachedContentTokenCount")), prompt)
     return {
-        "input": prompt - cached + _int(usage.get("toolUsePromptTokenCount")),
+        "input": prompt - cached + counted(usage.get("toolUsePromptTokenCount")),
         "cache_read": cached,
         "cache_write": 0,
-        "output": _int(usage.get("candidatesTokenCount")),
-        "reasoning": _int(usage.get("thoughtsTokenCount")),
+        "output": counted(usage.get("candidatesTokenCount")),
+        "reasoning": counted(usage.get("thoughtsTokenCount")),
     }
-
-
-def _int(value: Any) -> int:
-    return int(value) if isinstance(value, (int, float)) and value > 0 else 0

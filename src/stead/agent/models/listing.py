@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 
 from stead.agent.models.address import is_loopback
+from stead.agent.models.anthropic import VERSION
 from stead.agent.models.base import ProviderError
 from stead.agent.models.errors import refused
 from stead.agent.models.http import CONNECT, failed, new_client
@@ -32,6 +33,8 @@ async def fetch(kind: str, url: str, key: str | None) -> list[dict[str, Any]]:
     for row in rows:
         if row["context"] is None:
             row["context"] = context_window(kind, row["id"], url=url)
+        if kind == "ollama" and is_loopback(url) and "cloud" not in row["id"]:  # it runs on this machine
+            row["free"] = True
     return sorted(rows, key=lambda row: str(row["id"]))
 
 
@@ -61,7 +64,11 @@ class _Asker:
                 problem = ProviderError("provider_unreachable", problem.message, retryable=True)
             raise problem from None
         if response.status_code >= 300:
-            raise refused(max(response.status_code, 400), response.content, response.headers, key=self.key)
+            problem = refused(max(response.status_code, 400), response.content, response.headers, key=self.key)
+            if problem.code == "model_unknown":  # no model was named: it is the address that is not known there
+                hint = "Check the provider's URL: `stead provider add NAME --url URL` changes it."
+                problem = ProviderError("provider_error", f"There is no list of models at {url}.", status=404, hint=hint)
+            raise problem
         try:
             return response.json()
         except ValueError:
@@ -96,7 +103,7 @@ async def _chat(ask: _Asker) -> list[dict[str, Any]]:
                 context=_number(model.get("context_length") or model.get("max_model_len") or meta.get("n_ctx_train")),
                 tools="tools" in able if isinstance(able, list) else None,
                 reasoning="reasoning" in able if isinstance(able, list) else None,
-                free=_is_free(pricing) if isinstance(pricing, dict) else True if is_loopback(ask.url) else None,
+                free=_is_free(pricing) if isinstance(pricing, dict) else None,
                 size=_number(meta.get("size")),
             )
         )
@@ -104,7 +111,7 @@ async def _chat(ask: _Asker) -> list[dict[str, Any]]:
 
 
 async def _anthropic(ask: _Asker) -> list[dict[str, Any]]:
-    headers = {"anthropic-version": "2023-06-01", **({"x-api-key": ask.key} if ask.key else {})}
+    headers = {"anthropic-version": VERSION, **({"x-api-key": ask.key} if ask.key else {})}
     rows, after = [], ""
     for _ in range(20):
         page = await ask.json(f"/v1/models?limit=1000{after}", headers)
@@ -153,7 +160,7 @@ async def _ollama(ask: _Asker) -> list[dict[str, Any]]:
 
     async def details(model: dict[str, Any]) -> dict[str, Any]:
         name = model.get("model") or model.get("name")
-        row = _row(name, size=_number(model.get("size")), free=(is_loopback(ask.url) and "cloud" not in str(name)) or None)
+        row = _row(name, size=_number(model.get("size")))
         async with gate:
             try:
                 shown = await own.json("/api/show", own.bearer(), {"model": name})

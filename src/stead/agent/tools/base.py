@@ -58,6 +58,11 @@ class Context(Protocol):
     """The real paths (`paths.real`) that the gate allowed for this call; a path that leads elsewhere by now is refused.
     None: nobody judged (a test)."""
 
+    @property
+    def denied(self) -> Callable[[Path], bool]:
+        """Whether a deny rule forbids this call to see a path: what walks folders leaves it out."""
+        ...
+
     async def change(self, path: Path, content: bytes | None, *, mode: int | None = None) -> None:
         """Write `content` to `path` (None: remove it) after its before-image is durable. Creates missing folders, follows a
         symlink to its target, keeps mode, owner and hard links; `mode` sets the permission bits of a new file."""

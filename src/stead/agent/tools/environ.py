@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-_PROVIDER_KEYS = {"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENROUTER_API_KEY"}
+from stead.domain.providers.addresses import VARIABLES
+
+_PROVIDER_KEYS = {*VARIABLES.values(), "GOOGLE_API_KEY"}
 _OWN_HARMLESS = {"STEAD_DATA", "STEAD_CONFIG"}  # so that `stead` called by the agent finds the same house
 _LONG = 8  # characters from which a secret inside a longer value (a URL, a header) cannot be chance
 

@@ -205,7 +205,7 @@ def missing(context: Context, path: Path) -> str:
 def _entries(context: Context, path: Path) -> Result:
     try:
         with os.scandir(path) as found:
-            entries = [entry for entry in found if Path(entry.path) != context.data_dir]
+            entries = [entry for entry in found if not paths.left_out(context, Path(entry.path))]
     except FileNotFoundError:
         return Result(error=missing(context, path))
     except NotADirectoryError:

@@ -91,7 +91,7 @@ def _matching(context: Context, start: Path, pattern: str, stop: Any) -> list[tu
     """(time of change, path) of the files that fit, newest first."""
     base, rest = _split(start, pattern)
     if not rest:  # the pattern is the name of something
-        names = [base] if base.is_file() else []
+        names = [base] if base.is_file() and not paths.left_out(context, base) else []
         return [(name.stat().st_mtime_ns, name) for name in names]
     if paths.inside(base, context.data_dir) or not base.is_dir():
         return []
@@ -108,7 +108,7 @@ def _walked(context: Context, base: Path, glob: str, stop: Any) -> list[tuple[in
     above = search.chain_above(str(context.root), str(base))
     skip = str(context.data_dir) if context.data_dir else None
     for relative, entry in search.walk(str(base), above, skip, stop, None if _MAGIC.search(last) else last):
-        if fits.fullmatch(relative):
+        if fits.fullmatch(relative) and not context.denied(base / relative):
             with suppress(OSError):
                 found.append((entry.stat(follow_symlinks=False).st_mtime_ns, base / relative))
     return found
@@ -196,7 +196,7 @@ async def _collected(
     folder = path if path.is_dir() else path.parent
     above = search.chain_above(str(context.root), str(folder)) if path.is_dir() else []
     names = search.glob_pattern(given.glob.removeprefix("!")) if given.glob and path.is_dir() else None
-    found = _Found()
+    found, seen = _Found(), dict[str, bool]()
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,
@@ -214,7 +214,9 @@ async def _collected(
             async for name, record in _records(process):
                 if names and (names.fullmatch(name) is None) != given.glob.startswith("!"):
                     continue
-                if paths.inside(folder / name, context.data_dir) or (above and search.ignored(above, name)):
+                if name not in seen:
+                    seen[name] = paths.left_out(context, folder / name) or bool(above and search.ignored(above, name))
+                if seen[name]:
                     continue
                 if len(found.lines) == MOST_LINES:
                     found.more = True

@@ -11,6 +11,7 @@ from pathlib import Path
 from stead.agent.tools import paths
 from stead.agent.tools.base import Context, Result
 from stead.core.parts import FilePart
+from stead.domain.attachments import sniff
 from stead.store import safefile
 
 MOST_BYTES = 3_750_000  # 5 MB as base64, the smallest limit among providers
@@ -24,14 +25,9 @@ class TooLarge(Exception):
 
 
 def kind(start: bytes) -> str | None:
-    """The MIME type of an image that models can see, from its first 16 bytes."""
-    if start.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if start.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if start.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    return "image/webp" if start[:4] == b"RIFF" and start[8:12] == b"WEBP" else None
+    """The MIME type of an image that models can see, from its first 16 bytes; None for everything else."""
+    found, mime = sniff(start)
+    return mime if found == "image" else None
 
 
 def dimensions(raw: bytes) -> tuple[int, int] | None:

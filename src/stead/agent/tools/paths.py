@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from stead.agent.tools.base import Context
@@ -25,16 +23,6 @@ def typed(root: Path, text: str) -> Path:
 def real(root: Path, text: str) -> Path:
     """Where `text` leads with every link followed, also when nothing is there yet: what permission is judged on."""
     return safefile.real_path(typed(root, text))
-
-
-def judged(root: Path, texts: Iterable[str]) -> frozenset[Path]:
-    """What `Context.judged` has to be: take it before the gate judges. A path that cannot exist (a loop, NUL) is left out; the
-    tool then tells the model what is wrong with it."""
-    found = set()
-    for text in texts:
-        with suppress(SteadError):
-            found.add(real(root, text))
-    return frozenset(found)
 
 
 def located(context: Context, text: str) -> Path:
@@ -60,6 +48,11 @@ def quoted(name: str) -> str:
         return name
     raw = os.fsencode(name).decode("utf-8", "backslashreplace")
     return json.dumps(raw, ensure_ascii=False) if any(ord(char) < 32 or ord(char) == 127 for char in raw) or raw != name else raw
+
+
+def left_out(context: Context, path: Path) -> bool:
+    """Whether a tool that walks folders does not show this path: stead's own data, and what a rule denies."""
+    return inside(path, context.data_dir) or context.denied(path)
 
 
 def inside(path: Path, folder: Path | None) -> bool:

@@ -81,7 +81,13 @@ def identify(text: str | os.PathLike[str], *, disk: Disk = DISK) -> Identity:
     path = os.path.expanduser(typed)
     if disk.key(path, follow=True) is None and (other := from_windows(typed)) is not None:
         path = other
-    real = _as_the_disk_spells(disk.real(path), disk)
+    try:
+        real = _as_the_disk_spells(disk.real(path), disk)
+    except FileNotFoundError:
+        message = "The folder that this command was started in is not there any more."
+        raise SteadError(
+            "project_missing", message, hint="Go to another one, or name one with -C.", details={"path": typed}
+        ) from None
     found = disk.key(real, follow=True) if typed else None
     (spelling, _), (place, encoded) = encode_path(typed), encode_path(real)
     if found is None:

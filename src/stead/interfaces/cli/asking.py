@@ -107,8 +107,7 @@ async def _line(prompt: str) -> str | None:
 
     fd = sys.stdin.fileno()
     termios.tcflush(fd, termios.TCIFLUSH)
-    sys.stderr.write(prompt)
-    sys.stderr.flush()
+    out.say(prompt)
     loop = asyncio.get_running_loop()
     came: asyncio.Future[bytes] = loop.create_future()
     taken = bytearray()

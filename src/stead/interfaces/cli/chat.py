@@ -10,6 +10,7 @@ import typer
 
 from stead.core.errors import SteadError
 from stead.interfaces.cli import ending, faults, out
+from stead.interfaces.cli.options import Agent, Folder, Model
 from stead.interfaces.cli.place import opened, project_here, session_named
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ _LATER = ("undo", "redo", "fork")
 
 def chat(
     session: Annotated[str | None, typer.Argument(help="Go on with this session: id, start of the id, or title.")] = None,
-    folder: Annotated[str, typer.Option("--dir", "-C", metavar="DIR", help="The project folder.")] = ".",
-    model: Annotated[str | None, typer.Option("--model", "-m", metavar="PROVIDER/MODEL", help="The model.")] = None,
-    agent: Annotated[str | None, typer.Option("--agent", "-a", metavar="AGENT", help="The agent.")] = None,
+    folder: Folder = ".",
+    model: Model = None,
+    agent: Agent = None,
 ) -> int:
     """Talk with the agent, line by line. What it wants to do is asked here; /help lists the commands."""
     if not sys.stdin.isatty():
@@ -165,9 +166,10 @@ def _command(house: Stead, wanted: Wanted, words: list[str]) -> str | None:
 
 
 def _diff(house: Stead, wanted: Wanted, *, patch: bool) -> None:
-    from stead.interfaces.cli.diff import changed_files, write_patch
+    from stead.app.shown import changed_files
+    from stead.interfaces.cli.diff import write_patch
 
-    files = changed_files(house, wanted.session) if wanted.session is not None else []
+    files = changed_files(house.store, wanted.session) if wanted.session is not None else []
     if patch:
         write_patch(files)
     for file in files if not patch else ():

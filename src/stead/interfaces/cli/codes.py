@@ -22,6 +22,23 @@ _BY_CODE = {
 }
 
 
+NEXT = {
+    "model_unknown": "`stead provider models NAME` lists the models that a provider has.",
+    "bad_key": "`stead provider add NAME --key-stdin` stores another key.",
+    "provider_unreachable": "Is the address right and the server running? `stead provider test NAME` tries it.",
+    "project_missing": "Name an existing folder with -C.",
+    "script_invalid": "docs/script-models.md says what a script may hold.",
+    "stream_cut": "What had come is kept; `stead run -c PROMPT` goes on.",
+    "rate_limited": "Wait a while, or choose another model with -m.",
+    "not_found": "`stead sessions list --all` and `stead provider list` show what there is.",
+    "ambiguous": "Name it by more letters of its id.",
+    "no_key": "`stead provider add NAME --key-stdin` stores a key; --key-env names its variable.",
+    "disk_full": "Free some space, then try again; nothing that was stored is lost.",
+    "conflict": "Look at it as it is now, then try again.",
+}
+"""The next step for an error that names none of its own."""
+
+
 def of_error(code: str) -> int:
     """The exit code for an error code, 1 for most."""
     return _BY_CODE.get(code, 1)

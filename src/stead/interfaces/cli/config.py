@@ -8,7 +8,9 @@ import typer
 
 from stead.core.errors import SteadError
 from stead.domain import projects, settings
+from stead.domain.people import LOCAL_ACTOR
 from stead.interfaces.cli import out
+from stead.interfaces.cli.options import Json
 from stead.interfaces.cli.place import opened, project_here, session_named
 from stead.interfaces.cli.tables import table
 
@@ -16,11 +18,9 @@ if TYPE_CHECKING:
     from stead.app import Stead
     from stead.domain.settings import Effective, Layer
 
-PERSON = "person:local"
 Key = Annotated[str, typer.Argument(help="The setting; `stead config list` names them all.")]
 OfProject = Annotated[bool, typer.Option("--project", help="That of the current folder's project.")]
 OfSession = Annotated[str | None, typer.Option("--session", metavar="SESSION", help="That of this session.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def get(key: Key, session: OfSession = None, json: Json = False) -> int:
@@ -47,7 +47,7 @@ def set_value(
     parsed = settings.parse(key, value)
     with opened() as house:
         layer, id = _layer(house, project, session)
-        house.store.write(lambda tx: settings.change(tx, layer=layer, id=id, values={key: parsed}), actor=PERSON)
+        house.store.write(lambda tx: settings.change(tx, layer=layer, id=id, values={key: parsed}), actor=LOCAL_ACTOR)
     _said(json, {"key": key, "value": parsed, "origin": layer}, f"{key} = {_shown(parsed)} ({layer})")
     return 0
 
@@ -57,7 +57,7 @@ def unset(key: Key, project: OfProject = False, session: OfSession = None, json:
     settings.key_of(key)
     with opened() as house:
         layer, id = _layer(house, project, session)
-        house.store.write(lambda tx: settings.change(tx, layer=layer, id=id, removed=[key]), actor=PERSON)
+        house.store.write(lambda tx: settings.change(tx, layer=layer, id=id, removed=[key]), actor=LOCAL_ACTOR)
         now = _effective(house, session).get(key)
     value, origin = (now.value, now.origin) if now else (None, "default")
     said = f"{key} = {_shown(value)} ({origin})" if value is not None else f"{key} is not set"
@@ -112,7 +112,7 @@ def _layer(house: Stead, project: bool, session: str | None) -> tuple[Layer, str
     if here is not None:
         return "project", here.id
     fresh = house.store.ids.new()
-    return "project", house.store.write(lambda tx: projects.open_project(tx, folder, id=fresh), actor=PERSON)
+    return "project", house.store.write(lambda tx: projects.open_project(tx, folder, id=fresh), actor=LOCAL_ACTOR)
 
 
 def _shown(value: Any) -> str:

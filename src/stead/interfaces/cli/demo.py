@@ -86,14 +86,15 @@ def _answered_by_itself(house: Stead) -> Any:
 
 
 def _show_end(house: Stead, played: Played) -> None:
+    from stead.app.shown import changed_files
     from stead.interfaces.cli import ending
-    from stead.interfaces.cli.diff import changed_files, write_patch
+    from stead.interfaces.cli.diff import write_patch
 
     result = played.result
     if not (sys.stdout.isatty() and sys.stderr.isatty()) and result["result"]:
         _title("The answer", "")
         out.line(out.plain(result["result"]))
-    files = changed_files(house, result["session"])
+    files = changed_files(house.store, result["session"])
     if files:
         _title("What changed", "stead diff --patch")
         write_patch(files)

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from stead.domain import changes, hunks
+from stead.app.shown import changed_files
+from stead.domain import hunks
 from stead.interfaces.cli import out
+from stead.interfaces.cli.options import Folder, Json
 from stead.interfaces.cli.place import opened, session_named
 from stead.interfaces.cli.tables import table
-
-if TYPE_CHECKING:
-    from stead.app import Stead
 
 
 def diff(
     session: Annotated[str | None, typer.Argument(help="Which session; default: the one last used in this project.")] = None,
-    folder: Annotated[str, typer.Option("--dir", "-C", metavar="DIR", help="The project folder.")] = ".",
+    folder: Folder = ".",
     patch: Annotated[bool, typer.Option("--patch", "-p", help="The lines, as a patch that git and patch read.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> int:
     """Show what a session changed in files: from before its first to after its last change."""
     with opened() as house:
         with house.store.view() as view:
             found = session_named(view, session, folder)
-        files = changed_files(house, found.id)
+        files = changed_files(house.store, found.id)
     if json:
         out.json({"files": files, "not_covered": []})
     elif patch:
@@ -39,13 +38,6 @@ def diff(
         if sys.stdout.isatty():
             out.note("--patch shows the lines." if files else f"Session {found.id} changed no file.")
     return 0
-
-
-def changed_files(house: Stead, session: str) -> list[dict[str, Any]]:
-    """The net changes of a session, each with its hunks."""
-    with house.store.view() as view:
-        net = changes.net(changes.listed(view, session))
-    return [{**changes.change_json(one, house.store.blobs.get), "review": "pending"} for one in net]
 
 
 def write_patch(files: list[dict[str, Any]]) -> None:

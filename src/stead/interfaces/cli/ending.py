@@ -63,13 +63,16 @@ def _sum(house: Stead, result: dict[str, Any]) -> str:
 
 
 def write_answer(path: Path, answer: str) -> None:
-    """Write the final answer as it is into a file; a device or pipe takes it, too."""
+    """Write the final answer as it is into a file; a device or pipe takes it, too. Raises what `safefile.replace` does."""
     from stead.core.jsontext import shown
     from stead.store import safefile
 
     content = shown(answer).encode()
     content += b"" if content.endswith(b"\n") or not content else b"\n"
-    if path.exists() and not path.is_file():
-        path.write_bytes(content)
-    else:
+    if not path.exists() or path.is_file():
         safefile.replace(path, content)
+        return
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise safefile.from_os(error, path) from None

@@ -22,7 +22,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        _hush()
+        out.give_up()
         return codes.PIPE
     except KeyboardInterrupt:
         return codes.OUTCOMES["aborted"]
@@ -86,19 +86,12 @@ def _dispatch(args: list[str]) -> int:
 def _tell(error: SteadError, args: Sequence[str]) -> int:
     """The error on stderr as one line (and its hint), and as the one JSON value where JSON was asked for."""
     out.error(error)
-    if "--json" in args:
-        out.json({"error": error.to_json()})
-    elif "--stream-json" in args:
-        out.json_line({"error": error.to_json()})
     try:
+        if "--json" in args:
+            out.json({"error": error.to_json()})
+        elif "--stream-json" in args:
+            out.json_line({"error": error.to_json()})
         sys.stdout.flush()
-    except BrokenPipeError:
-        _hush()
+    except OSError:  # it may be stdout itself that the error is about
+        out.give_up()
     return codes.of_error(error.code)
-
-
-def _hush() -> None:
-    """Let nothing more be written to a pipe that nobody reads, so that the interpreter ends quietly."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)

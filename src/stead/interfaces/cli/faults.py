@@ -14,7 +14,7 @@ def as_error(error: Exception) -> SteadError:
     if isinstance(error, OSError) and error.errno is not None:
         from stead.store.safefile import from_os
 
-        return from_os(error, Path(str(error.filename or "the file system")))
+        return from_os(error, Path(str(error.filename or "the output")))
     where = _logged(error)
     hint = f"Please report it with {where}." if where else "Please report it; STEAD_DEBUG=1 shows the whole trace."
     return SteadError("internal", f"{type(error).__name__}: {error}", hint=hint)

@@ -9,6 +9,7 @@ from typing import IO, Any
 
 from stead.core.errors import SteadError
 from stead.core.jsontext import shown, shown_deep
+from stead.interfaces.cli.codes import NEXT
 
 # Terminal sequences as a whole first (colours, titles, links), so that no tail of one is left over as text.
 _SEQUENCE = re.compile(
@@ -52,12 +53,35 @@ def line(text: str = "") -> None:
 
 
 def err(text: str = "") -> None:
-    """A line on stderr. A stderr that nobody reads is no reason to stop."""
+    """A line on stderr."""
+    say(text + "\n")
+
+
+def say(text: str) -> None:
+    """Text on stderr, at once. A stderr that nobody reads or that takes nothing (a full disk, a terminal that is gone) is no
+    reason to stop: what is lost there is said in the outcome, too."""
     try:
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(text)
         sys.stderr.flush()
-    except (BrokenPipeError, ValueError):
+    except (OSError, ValueError):
+        _to_nowhere(sys.stderr)
+
+
+def _to_nowhere(stream: IO[str]) -> None:
+    """Let nothing more be written to `stream`, and let what it holds back be thrown away, so that the interpreter ends quietly."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(null, stream.fileno())
+        finally:
+            os.close(null)
+    except (OSError, ValueError):
         pass
+
+
+def give_up() -> None:
+    """Nothing more can be written to stdout."""
+    _to_nowhere(sys.stdout)
 
 
 def note(text: str) -> None:
@@ -69,8 +93,10 @@ def error(problem: SteadError) -> None:
     """An error: one line, and one for the next step where there is one."""
     head = style("stead:", "red", sys.stderr)
     err(f"{head} {' '.join(plain(problem.message).split())} ({problem.code})")
-    if problem.hint:
-        err(style(f"  {' '.join(plain(problem.hint).split())}", "dim", sys.stderr))
+    for one in (problem.details or {}).get("candidates", ()):
+        err(f"  {plain(str(one.get('id')))}  {plain(str(one.get('title', '')))}")
+    if hint := problem.hint or NEXT.get(problem.code):
+        err(style(f"  {' '.join(plain(hint).split())}", "dim", sys.stderr))
 
 
 def json_text(value: Any, *, indent: bool = False) -> str:

@@ -70,19 +70,20 @@ class Progress:
         elif frame.frame == "text" and self.live:
             self._grow(frame.part, frame.offset, frame.text)
         elif frame.frame == "tool_output" and self.verbose and not self.quiet:
-            sys.stderr.write(out.plain(frame.text))
+            out.say(out.plain(frame.text))
             self._open_line = not frame.text.endswith("\n")
 
     def clear(self) -> None:
         """Begin a new line, and take back what stands there only for now."""
         if self._status:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            out.say("\r\x1b[K")
             self._status = False
         if self._open_line:
-            stream = sys.stdout if self.live else sys.stderr
-            stream.write("\n")
-            stream.flush()
+            if self.live:
+                sys.stdout.write("\n")
+                sys.stdout.flush()
+            else:
+                out.say("\n")
             self._open_line = False
 
     # --- what is shown --------------------------------------------------------------------------------------------------------
@@ -122,8 +123,7 @@ class Progress:
         from shutil import get_terminal_size
 
         width = get_terminal_size().columns - 4
-        sys.stderr.write(out.style(f"… {one_line(called(part), width)}", "dim", sys.stderr))
-        sys.stderr.flush()
+        out.say(out.style(f"… {one_line(called(part), width)}", "dim", sys.stderr))
         self._status = True
 
     def _call_ended(self, part: dict[str, Any] | None, result: dict[str, Any]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import select
+import stat
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,8 +12,10 @@ import typer
 
 from stead.core.errors import SteadError
 from stead.domain import providers
+from stead.domain.people import LOCAL_ACTOR
 from stead.domain.providers.addresses import KINDS, VARIABLES
 from stead.interfaces.cli import out
+from stead.interfaces.cli.options import Json
 from stead.interfaces.cli.place import opened
 from stead.interfaces.cli.tables import table
 
@@ -18,9 +23,8 @@ if TYPE_CHECKING:
     from stead.app import Stead
     from stead.domain.providers import Provider
 
-PERSON = "person:local"
 Name = Annotated[str, typer.Argument(help="The provider's name, the first half of NAME/MODEL.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+_SILENT_SECONDS = 0.5
 
 
 def add(
@@ -61,7 +65,8 @@ def _save(house: Stead, name: str, kind: str, url: str | None, key: str | None, 
         with house.store.view() as view:
             sealed = providers.seal_key(view, house.secrets, name, key)
     return house.store.write(
-        lambda tx: providers.save(tx, name, kind=kind, url=url, key=sealed, key_env=key_env, no_key=no_key or None), actor=PERSON
+        lambda tx: providers.save(tx, name, kind=kind, url=url, key=sealed, key_env=key_env, no_key=no_key or None),
+        actor=LOCAL_ACTOR,
     )
 
 
@@ -72,12 +77,30 @@ def _read_key() -> str:
     return key
 
 
+def _piped_key() -> str | None:
+    """A key that was piped in without --key-stdin. A pipe that stays silent has none and is not waited for."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+        if stat.S_ISREG(mode) or (stat.S_ISFIFO(mode) and select.select([sys.stdin], [], [], _SILENT_SECONDS)[0]):
+            return sys.stdin.readline().strip() or None
+    except (AttributeError, OSError, ValueError):  # no stdin
+        pass
+    return None
+
+
 def _other_key(house: Stead, name: str, kind: str) -> tuple[str | None, str | None]:
-    """Where no way was named: the kind's own variable if it is set, else ask at the terminal; (key, variable)."""
+    """Where no way was named: what was piped in, the kind's own variable if it is set, else ask at the terminal.
+
+    Gives (key, variable).
+    """
+    if (piped := _piped_key()) is not None:
+        return piped, None
     variable = VARIABLES.get(kind)
     if variable and house.environ.get(variable, "").strip():
         return None, variable
-    if kind == "ollama" or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    from stead.interfaces.cli.asking import can_ask
+
+    if kind == "ollama" or not can_ask():
         return None, None
     from getpass import getpass
 
@@ -122,7 +145,7 @@ def _key(one: Provider) -> str:
 def remove(name: Name, json: Json = False) -> int:
     """Remove a provider and its key. Sessions that used it stay."""
     with opened() as house:
-        house.store.write(lambda tx: providers.remove(tx, name), actor=PERSON)
+        house.store.write(lambda tx: providers.remove(tx, name), actor=LOCAL_ACTOR)
     if json:
         out.json({"removed": name})
     else:

@@ -10,7 +10,9 @@ import typer
 
 from stead.core.errors import SteadError
 from stead.domain import providers
+from stead.domain.people import LOCAL_ACTOR
 from stead.interfaces.cli import out
+from stead.interfaces.cli.options import Json
 from stead.interfaces.cli.place import opened
 from stead.interfaces.cli.tables import table
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from stead.domain.providers import Provider
 
 Name = Annotated[str, typer.Argument(help="The provider's name.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 COLUMNS = ("id", "context", "tools", "reasoning", "free", "size")
 
 
@@ -36,7 +37,7 @@ def models(
         if refresh or not known:
             found = asyncio.run(_listed(house, one))
             seen: dict[str, dict[str, Any]] = {row["id"]: row for row in found}
-            house.store.write(lambda tx: providers.see_models(tx, name, seen), actor="person:local")
+            house.store.write(lambda tx: providers.see_models(tx, name, seen), actor=LOCAL_ACTOR)
         else:
             found = [{"id": model, **meta} for model, meta in known.items()]
     if json:

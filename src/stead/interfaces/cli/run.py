@@ -10,6 +10,7 @@ import typer
 
 from stead.core.errors import SteadError
 from stead.interfaces.cli import given, out
+from stead.interfaces.cli.options import Agent, Folder, Model
 from stead.interfaces.cli.place import opened, project_here
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ def run(
     prompt: Annotated[
         str | None, typer.Argument(help="What to do. Piped text is the prompt, too; beside this one its context.")
     ] = None,
-    folder: Annotated[str, typer.Option("--dir", "-C", metavar="DIR", help="The project folder.")] = ".",
-    model: Annotated[str | None, typer.Option("--model", "-m", metavar="PROVIDER/MODEL", help="The model.")] = None,
-    agent: Annotated[str | None, typer.Option("--agent", "-a", metavar="AGENT", help="The agent.")] = None,
+    folder: Folder = ".",
+    model: Model = None,
+    agent: Agent = None,
     go_on: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the session last used in this project.")] = False,
     resume: Annotated[
         str | None, typer.Option("--resume", "-r", metavar="SESSION", help="Go on with this one: id, start of the id, or title.")
@@ -183,13 +184,17 @@ def _setting(house: Stead, wanted: Wanted, name: str) -> Any:
 def _tell(house: Stead, wanted: Wanted, played: Played, output: str | None, *, json: bool, stream_json: bool, quiet: bool) -> int:
     from stead.interfaces.cli import ending
 
-    result = played.result
+    result, unwritten = played.result, None
     if output is not None:
-        ending.write_answer(Path(output).expanduser(), result["result"])
+        try:
+            ending.write_answer(Path(output).expanduser(), result["result"])
+        except SteadError as error:  # the run and its answer are there all the same
+            unwritten = error
+            result["error"] = result["error"] or {"code": error.code, "message": error.message}
     if json:
         out.json(result)
     elif not stream_json and not (not quiet and sys.stdout.isatty() and sys.stderr.isatty()) and result["result"]:
         out.line(out.plain(result["result"]))
     sys.stdout.flush()
     ending.tell(house, played, quiet=quiet)
-    return played.exit_code
+    return played.exit_code or int(unwritten is not None)

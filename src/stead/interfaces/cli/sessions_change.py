@@ -9,15 +9,15 @@ import typer
 
 from stead.core.errors import SteadError
 from stead.domain import sessions
+from stead.domain.people import LOCAL_ACTOR
 from stead.interfaces.cli import out
+from stead.interfaces.cli.options import Json
 from stead.interfaces.cli.place import opened, session_named
 
 if TYPE_CHECKING:
     from stead.domain.sessions import Session
 
-PERSON = "person:local"
 Which = Annotated[str, typer.Argument(help="Which: id, start of the id (6 or more), or title.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def rename(session: Which, title: Annotated[str, typer.Argument(help="The new title.")], json: Json = False) -> int:
@@ -79,7 +79,7 @@ def _change(session: str, json: bool, said: str, **values: Any) -> int:
     with opened() as house:
         with house.store.view() as view:
             found = session_named(view, session)
-        house.store.write(lambda tx: sessions.change(tx, found.id, **values), actor=PERSON)
+        house.store.write(lambda tx: sessions.change(tx, found.id, **values), actor=LOCAL_ACTOR)
         with house.store.view() as view:
             now = sessions.get(view, found.id)
     if json:
@@ -91,10 +91,11 @@ def _change(session: str, json: bool, said: str, **values: Any) -> int:
 
 
 def _confirm(found: Session) -> None:
+    from stead.interfaces.cli.asking import can_ask
+
     what = f"Delete {out.plain(found.title)} ({found.id}, {found.messages} messages) for good?"
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         raise SteadError("confirm_required", what, hint="-y says yes.")
-    sys.stderr.write(f"{what} [y/n] > ")
-    sys.stderr.flush()
+    out.say(f"{what} [y/n] > ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise SteadError("confirm_required", "Nothing was deleted.")

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stead.core.clock import rfc3339
+from stead.app.shown import sessions_json
 from stead.core.errors import SteadError
-from stead.domain import projects, runs, sessions
+from stead.domain import projects, sessions
 from stead.interfaces.cli import out
+from stead.interfaces.cli.options import Json
 from stead.interfaces.cli.place import opened, project_here
 from stead.interfaces.cli.tables import table
 
 if TYPE_CHECKING:
-    from stead.domain.runs import Run
     from stead.domain.sessions import Session
     from stead.store.database import Reads
 
@@ -31,7 +31,7 @@ def list_sessions(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Those of all projects; the default outside of one.")] = False,
     trash: Annotated[bool, typer.Option("--trash", help="Those in the trash.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> int:
     """List sessions, the last used first: those of the current folder's project."""
     if project is not None and everything:
@@ -42,7 +42,7 @@ def list_sessions(
         found = sessions.page(view, project=chosen, limit=limit + 1, before=before, trashed=trash)
         now = house.store.clock.now()
         more, found = len(found) > limit, found[:limit]
-        rows = [session_json(view, one, last) for one, last in _with_runs(view, found)]
+        rows = sessions_json(view, found)
     last = f"{found[-1].updated}.{found[-1].seq}" if more else None
     if json:
         out.json({"sessions": rows, "next": last})
@@ -74,31 +74,6 @@ def _chosen(view: Reads, project: str | None, everything: bool) -> str | None:
     except SteadError:  # the current folder is gone
         return None
     return here.id if here else None
-
-
-def _with_runs(view: Reads, found: list[Session]) -> list[tuple[Session, Run | None]]:
-    newest = runs.newest(view, [one.id for one in found])
-    return [(one, newest.get(one.id)) for one in found]
-
-
-def session_json(view: Reads, one: Session, last: Run | None) -> dict[str, Any]:
-    """A session as lists show it."""
-    return {
-        "id": one.id,
-        "title": one.title,
-        "project": one.project,
-        "path": projects.get(view, one.project).path,
-        "agent": one.agent,
-        "model": one.model,
-        "status": runs.session_status(last),
-        "last_run": (last.outcome or last.status) if last else None,
-        "created": rfc3339(one.created),
-        "updated": rfc3339(one.updated),
-        "messages": one.messages,
-        "cost": one.cost,
-        "pinned": one.pinned,
-        "archived": one.archived,
-    }
 
 
 def _flat(row: dict[str, Any]) -> list[Any]:

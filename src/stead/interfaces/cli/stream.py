@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stead.core.clock import rfc3339
+from stead.app.shown import event_json
 from stead.core.events import Event
 from stead.domain.runs import RunStarted
-from stead.domain.sessions import part_json
 from stead.interfaces.cli import out
 
 if TYPE_CHECKING:
@@ -37,23 +36,3 @@ class Lines:
         """A line for a frame; notices are said in words elsewhere."""
         if self._begun and frame.frame != "notice":
             out.json_line(frame.to_json())
-
-
-def event_json(event: Event[Any], blobs: Blobs) -> dict[str, Any]:
-    """An event as surfaces show it. A part has its public shape, and moved text stands in its place again."""
-    fields = {name: getattr(event.data, name) for name in type(event.data).fields}
-    if "part" in fields and "message" in fields:
-        part = part_json(event.stream, fields["message"], fields["n"], blobs.resolve(fields["part"]))
-        fields["part"] = part
-    elif event.kind == "tool.ended":
-        fields["result"] = blobs.resolve(fields["result"])
-    elif event.kind == "ask.opened":
-        fields["about"] = blobs.resolve(fields["about"])
-    return {
-        "seq": event.seq,
-        "kind": event.kind,
-        "session": event.stream,
-        "run": event.run,
-        "time": rfc3339(event.ts),
-        "data": fields,
-    }

@@ -49,12 +49,13 @@ class Played:
     result: dict[str, Any]
     flags: list[str]
     hint: str | None
-    terminated: bool
+    terminated: int | None
+    """The signal that ended it; None for Ctrl-C, whose exit code is that of every abort."""
 
     @property
     def exit_code(self) -> int:
-        if self.result["outcome"] == "aborted" and self.terminated:
-            return codes.SIGTERM
+        if self.result["outcome"] == "aborted" and self.terminated is not None:
+            return 128 + self.terminated
         return codes.of_run(self.result["outcome"], (self.result["error"] or {}).get("code"))
 
 
@@ -129,16 +130,20 @@ async def _feed(queue: asyncio.Queue[Any], run: str, sink: Sink) -> str | None:
 
 
 class _Interrupt:
-    """Ctrl-C and SIGTERM: the first aborts the run; later ones change nothing, for the run is being stored."""
+    """Ctrl-C, SIGTERM and a terminal that is closed (SIGHUP, unless nohup has it ignored): the first aborts the run and what it
+    started; later ones change nothing, for the run is being stored."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, last: bool) -> None:
-        self.terminated = False
+        self.terminated: int | None = None
         self._loop = loop
         self._last = last
         self._handle: RunHandle | None = None
         self._wanted = self._over = False
         # Not the loop's own handlers: with the loop they would give way to KeyboardInterrupt before the end is told.
-        self._before = {number: signal.signal(number, self._came) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        self._before = {number: signal.signal(number, self._came) for number in numbers}
 
     def take(self, handle: RunHandle) -> None:
         """The run is there; end it at once where that was wanted before."""
@@ -157,7 +162,8 @@ class _Interrupt:
             self._loop.call_soon_threadsafe(self._abort, number)
 
     def _abort(self, number: int) -> None:
-        self.terminated = self.terminated or number == signal.SIGTERM
+        if self.terminated is None and number != signal.SIGINT:
+            self.terminated = number
         if self._wanted:
             return
         self._wanted = True

@@ -12,6 +12,7 @@ import typer
 from stead.core.errors import SteadError
 from stead.domain import projects, usage
 from stead.interfaces.cli import out
+from stead.interfaces.cli.options import Json
 from stead.interfaces.cli.place import opened
 from stead.interfaces.cli.tables import table
 
@@ -29,7 +30,7 @@ def show_usage(
     project: Annotated[
         str | None, typer.Option("--project", metavar="PROJECT", help="Only this project: path, name or id.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> int:
     """Show tokens and cost, of all projects and all time unless told otherwise."""
     keys = _keys(by)

@@ -23,6 +23,8 @@ from stead.store.store import Store
 
 T = TypeVar("T")
 _BLOCK = 4096
+MOST_BYTES = 256 << 20
+"""A larger file is not changed by a tool: what it held before could not be kept."""
 
 
 @dataclass(slots=True)
@@ -163,9 +165,10 @@ def _settled(store: Store, change: changes.Change, path: Path) -> changes.Change
     found = safefile.state(path)
     if found.kind not in ("absent", "file"):
         return changes.ChangeFailed(captured=change.seq, reason=f"A {found.kind} stands there now.")
-    now = safefile.read_bytes(path) if found.kind == "file" else None
     old = None if change.before_blob is None else store.blobs.get(change.before_blob)
     new = None if change.after_blob is None else store.blobs.get(change.after_blob)
+    most = max(len(old or b""), len(new or b""))  # with more in it, it is another file by now, however large
+    now = safefile.read_bytes(path, most + 1) if found.kind == "file" else None
     if change.in_place and now is not None and new is not None and _torn(now, old or b"", new):
         safefile.replace(path, new)
         now = new
@@ -194,7 +197,10 @@ def _look(path: Path) -> tuple[bytes | None, FileState]:
         return None, {"kind": "absent"}
     if found.kind != "file":
         raise SteadError("usage", f"{path} is a {found.kind}, not a file.")
-    content = safefile.read_bytes(path)
+    content = safefile.read_bytes(path, MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        message = f"{path} has more than {MOST_BYTES >> 20} MiB, so what it holds could not be kept; it was left alone."
+        raise SteadError("usage", message, hint="Change it with a command.")
     return content, {"kind": "file", "mode": found.mode, "size": len(content)}
 
 

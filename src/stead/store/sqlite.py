@@ -48,6 +48,10 @@ class SQLite:
     types: ClassVar[dict[str, str]] = {"blob": "BLOB", "key": "INTEGER PRIMARY KEY", "float": "REAL", "keyed": " WITHOUT ROWID"}
 
     def __init__(self, path: Path, *, vfs: str | None = None) -> None:
+        """Raises `usage` for a path that SQLite cannot take."""
+        if not _is_text(path):
+            message = f"{str(path)!r} is not UTF-8, and SQLite opens no other paths."
+            raise SteadError("usage", message, hint="Choose another data folder (STEAD_DATA).")
         self.path = path
         self._vfs = vfs
 
@@ -274,6 +278,14 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _may_write(path: Path) -> bool:

@@ -260,8 +260,8 @@ def open_store(
         from stead.store.sqlite import SQLite
 
         folder = Path(where)
-        _make_private(folder)
         database = SQLite(folder / "stead.db")
+        _make_private(folder)
     store = Store(database, features, folder=folder, clock=clock or SystemClock(), ids=ids or RandomIds(), version=len(migrations))
     try:
         store._prepare(migrations)

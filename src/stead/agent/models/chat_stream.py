@@ -197,8 +197,10 @@ class ChatDecoder:
             return False
         if given and known.id and given != known.id:
             return True
+        if not (text.strip() and is_object(text)):  # first the short one: some servers repeat the name with every piece
+            return False
         so_far = known.arguments
-        if not (so_far and is_object(so_far) and text.strip() and is_object(text)):
+        if not (so_far and is_object(so_far)):
             return False
         if given and given == known.id and name == known.name and text == so_far:
             known.whole = True

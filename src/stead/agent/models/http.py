@@ -23,6 +23,9 @@ CONNECT = 10.0
 IDLE = 600.0
 """Seconds without a single byte after which a call is given up: a local model may read a long prompt for minutes."""
 
+MOST_BYTES = 128 << 20
+"""Of one answer on the wire. No model says so much; a server that never stops must not fill the memory."""
+
 _LINGER = 0.2  # seconds to wait for the end of a finished stream, so that the connection can be used again
 _BODY = 1 << 20  # bytes of an error body that are read
 
@@ -83,9 +86,13 @@ async def exchange(
         async with client.stream("POST", url, content=encode(body), headers=headers) as response:
             if response.status_code >= 300 or _no_stream(response):
                 raise await _refusal(response, key)
-            reader = Reader()
+            reader, came = Reader(), 0
             async with aclosing(response.aiter_bytes()) as chunks:
                 async for chunk in chunks:
+                    came += len(chunk)
+                    if came > MOST_BYTES:
+                        message = f"The provider's answer has more than {MOST_BYTES >> 20} MiB and no end; it was broken off."
+                        raise ProviderError("provider_error", message, tokens=decoder.tokens())
                     for event in reader.feed(chunk):
                         for item in _fed(decoder, event, key):
                             yield item

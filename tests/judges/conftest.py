@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.judges import door
-from tests.judges.replay import PROGRAM, Replay, prepare
+from tests.judges.replay import Replay, prepare
 from tests.judges.servers import INSTALLED, served
 
 
@@ -32,7 +32,7 @@ def replay(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     prepare(shared / "cassettes", folder)
 
     def command(port: int) -> list[str]:
-        return [sys.executable, "-c", PROGRAM, str(script), str(folder), "--port", str(port)]
+        return [sys.executable, str(script), str(folder), "--port", str(port)]
 
     with served(command, "/", folder / "log") as url:
         yield Replay(url, shared / "cassettes")

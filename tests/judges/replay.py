@@ -10,21 +10,6 @@ from typing import Any
 from tests.judges import recordings
 from tests.judges.servers import asked
 
-# The server takes its options behind an @ in the path, and `stead provider add` refuses every address with an @ in it. So this
-# runs the server as it is, but reads %40 as @.
-PROGRAM = """
-import http.server, runpy, sys
-class Handler(http.server.BaseHTTPRequestHandler):
-    def parse_request(self):
-        good = super().parse_request()
-        if good:
-            self.path = self.path.replace('%40', '@', 1)
-        return good
-http.server.BaseHTTPRequestHandler = Handler
-del sys.argv[0]
-runpy.run_path(sys.argv[0], run_name='__main__')
-"""
-
 AGAIN = 5
 """How often stead asks before it gives up; a cassette that is cut each time holds its answer so many times."""
 
@@ -55,7 +40,7 @@ class Replay:
         """The address of a cassette for `stead provider add`, from its beginning. `copy_of` is the prefix of a copy."""
         asked(f"{self.server}/reset/{copy_of}{name}", "POST")
         marks = ",".join(f"{key}={value}" for key, value in (("chunk", chunk), ("cut", cut)) if value)
-        path = f"{copy_of}{name}{'%40' if marks else ''}{marks}"
+        path = f"{copy_of}{name}{'@' if marks else ''}{marks}"
         return f"{self.server}/c/{path}{recordings.OWN_PATH[recordings.kind_of(name)]}"
 
     def report(self, name: str) -> list[dict[str, Any]]:

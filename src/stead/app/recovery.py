@@ -20,6 +20,15 @@ def recover(store: Store, locks: Path) -> None:
         dead |= owners - {about["id"] for about in living(locks)} if owners else set()
     if not dead:
         return
+    try:
+        _close(store, locks, dead)
+    except SteadError as error:
+        if error.code not in ("disk_full", "read_only") or store.database.name != "sqlite":
+            raise
+        store.see(runs.as_closed(sorted(dead)))  # nothing can be written now: what is shown says it all the same
+
+
+def _close(store: Store, locks: Path, dead: set[str]) -> None:
     from stead.agent.workspace import settle
 
     settled = settle(store, lambda session: _root_of(store, session), lambda run: _at_work(store, locks, run))

@@ -48,12 +48,17 @@ def run_json(store: Store, run: str) -> dict[str, Any]:
 def answer(parts: list[dict[str, Any]], blobs: Blobs) -> str:
     """The final answer in a message: the text of the last model call that had any."""
     texts: list[str] = []
+    before = None
     for part in parts:
         kind = part.get("type")
         if kind == "step":
             texts.append("")
         elif kind == "text" and isinstance(text := blobs.resolve(part).get("text"), str):
-            texts.append(text)
+            if before == "text":  # one text in pieces: providers sign or cite a piece of it
+                texts[-1] += text
+            else:
+                texts.append(text)
+        before = kind
     last: list[str] = []
     for text in reversed(texts):
         if text:

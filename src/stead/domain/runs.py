@@ -295,6 +295,19 @@ def recover(tx: Tx, dead: Sequence[str]) -> list[str]:
     return closed
 
 
+def as_closed(dead: Sequence[str]) -> str:
+    """What makes a reading connection see the runs as `recover` would leave them, where nothing can be written: a view of its own
+    in the place of the table."""
+    owners = ",".join("'" + owner.replace("'", "''") + "'" for owner in dead)
+    lost = f"owner IN ({owners}) AND status='running'"
+    told = {"status": "ended", "outcome": "interrupted", "code": "run_interrupted", "error": INTERRUPTED.replace("'", "''")}
+    columns = (
+        f"CASE WHEN {lost} THEN '{told[name]}' ELSE {name} END AS {name}" if name in told else name
+        for name in (*_COLUMNS.split(", "), "abort")
+    )
+    return f"CREATE TEMP VIEW runs AS SELECT {', '.join(columns)} FROM main.runs"
+
+
 def close_calls(tx: Tx, run: Run, now: int, *, why: str = "The program ended") -> None:
     """Give every call of the run that has no result one that says what is known and `why` no more is."""
     rows = tx.q(

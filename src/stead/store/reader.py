@@ -62,6 +62,15 @@ class Readers:
         self._lock = threading.Lock()
         self._closed = False
         self._pid = os.getpid()
+        self._first: str | None = None
+
+    def begin_with(self, statement: str) -> None:
+        """Have every connection run `statement` before anything else; it may make temporary views."""
+        with self._lock:
+            self._first = statement
+            idle, self._idle = self._idle, []
+        for conn in idle:
+            conn.close()
 
     @contextmanager
     def view(self) -> Iterator[View]:
@@ -95,6 +104,9 @@ class Readers:
                 conn.close()
         conn = self._database.reader()
         try:
+            if self._first is not None:
+                for statement in ("PRAGMA query_only=OFF", "PRAGMA temp_store=MEMORY", self._first, "PRAGMA query_only=ON"):
+                    conn.q(statement)
             conn.begin_read()
         except BaseException:
             conn.close()

@@ -86,6 +86,10 @@ class Store:
         """`with store.view() as view:` reads one moment of the store. Keep it short."""
         return self._readers.view()
 
+    def see(self, statement: str) -> None:
+        """Have every view from now on begin with `statement`, which makes something of its own connection's."""
+        self._readers.begin_with(statement)
+
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener(events)` after each commit of this process, in order, on the writer's thread. Gives the way to stop it."""
         self._listeners.append(listener)

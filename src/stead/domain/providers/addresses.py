@@ -74,7 +74,7 @@ def proper_url(kind: str, url: str | None = None) -> str:
         raise SteadError("usage", f"There is no kind of provider {kind!r}.", hint=f"The kinds are: {', '.join(KINDS)}.")
     if not url or not url.strip():
         return KINDS[kind]
-    if re.search("[@?#]", url):  # the address itself is not repeated: what is in it may be a key
+    if re.search("[?#]|^([a-z]+://)?[^/]*@", url.strip(), re.IGNORECASE):  # not repeated: what is in it may be a key
         raise SteadError("usage", "The address must not hold a user, password, query or fragment.", hint=_KEY_HINT)
     if "://" not in url:
         url = f"{'http' if _near(url) else 'https'}://{url}"
@@ -84,7 +84,8 @@ def proper_url(kind: str, url: str | None = None) -> str:
     except ValueError:
         parts, host, port = urlsplit(""), None, None
     if parts.scheme not in ("http", "https") or not host or re.search(r"[\s\\]", parts.netloc + parts.path):
-        raise SteadError("usage", f"{url!r} is no address of a provider.", hint="It is such as `http://127.0.0.1:11434/v1`.")
+        said = "This" if "@" in url else repr(url)  # what stands before an @ may be a password
+        raise SteadError("usage", f"{said} is no address of a provider.", hint="It is such as `http://127.0.0.1:11434/v1`.")
     authority = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
     return f"{parts.scheme}://{authority}{_proper_path(kind, host, re.sub('//+', '/', parts.path).rstrip('/'))}"
 

@@ -65,7 +65,7 @@ async def alone(noted: Noting) -> float:
 async def run(house: Stead, folder: Path, session: str | None, turns: Any) -> tuple[str, float]:
     """One run; gives its session and the milliseconds of CPU a step beside the model."""
     noted = Noting(turns)
-    house._models = {"bench": noted}
+    house.models = {"bench": noted}
     began = time.process_time()
     handle = await house.prompt(session, "go", project=folder, model="bench/m", max_steps=STEPS + 10)
     await handle.ended()

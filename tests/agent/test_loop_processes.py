@@ -235,3 +235,34 @@ async def test_recovery_leaves_the_runs_of_living_processes_alone(tmp_path: Path
                 assert found is not None and found.outcome == "interrupted"
         run.abort()
         assert (await run.result())["outcome"] == "aborted"
+
+
+async def test_where_nothing_can_be_written_a_dead_run_is_shown_as_the_recovery_would_leave_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project(tmp_path)
+    child = Child(tmp_path, 'at.models = script([{"text": "x" * 999, "delay_ms": 20, "chunk": 1}])\n'
+                            'run = await at.prompt(None, "go", project=tmp / "project", model="fake/m")\n'
+                            'tell(run.session)\nawait run.ended()')  # fmt: skip
+    session = await child.told()
+    child.kill()
+
+    def full(*_: object, **__: object) -> None:
+        raise SteadError("disk_full", "There is no space left.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("stead.store.store.Store.write", full)
+        async with house(tmp_path) as at:
+            with at.store.view() as view:
+                found = runs.last(view, session)
+                assert found is not None and (found.status, found.outcome, found.code) == (
+                    "ended",
+                    "interrupted",
+                    "run_interrupted",
+                )
+                assert runs.active(view, session) is None
+            assert status(at, session) == "idle" and not events(at, kind="run.ended")
+    async with house(tmp_path, models=script([{"text": "ok"}])) as at:
+        assert len(events(at, kind="run.ended")) == 1  # closed now, where it can be
+        run = await at.prompt(session, "more", project=folder)
+        assert (await run.result())["outcome"] == "done"

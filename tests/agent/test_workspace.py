@@ -209,6 +209,17 @@ async def test_a_write_that_fails_is_noted_and_told(tmp_path: Path, monkeypatch:
         assert (folder / "calc.py").read_text().startswith("def add")
 
 
+async def test_a_file_too_large_to_be_kept_is_left_alone(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    (folder / "huge").touch()
+    os.truncate(folder / "huge", workspace.MOST_BYTES + 1)  # sparse: takes no room
+    async with house(tmp_path, models=script([{"tools": [use("write", path="huge", content="x")]}, {"text": "ok"}])) as at:
+        run = await at.prompt(None, "go", project=folder, model="fake/m", rules=EDIT)
+        assert (await run.result())["changes"] == []
+        assert tools(at, run)[0]["status"] == "error" and "more than 256 MiB" in tools(at, run)[0]["error"]
+    assert (folder / "huge").stat().st_size == workspace.MOST_BYTES + 1
+
+
 async def test_what_is_noted_of_a_new_file_is_what_stands_on_the_disk(tmp_path: Path) -> None:
     folder = project(tmp_path)
     umask = os.umask(0o077)

@@ -50,7 +50,7 @@ def _streams(stdin: bytes | None) -> Iterator[tuple[io.BytesIO, io.BytesIO]]:
     import tempfile
 
     before = sys.stdin, sys.stdout, sys.stderr
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     out, err = io.BytesIO(), io.BytesIO()
     with tempfile.TemporaryFile() as given, open(os.devnull, "rb") as null:
         given.write(stdin or b"")

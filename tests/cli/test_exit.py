@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,30 @@ def test_usage_errors(proj: Path, arguments: list[str]) -> None:
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     for arguments in (["run", "-C", str(tmp_path / "gone"), "--json", "go"], ["diff", "-C", str(tmp_path / "gone"), "--json"]):
         refused(stead(*arguments), "project_missing", 3)
+
+
+def test_a_current_folder_that_is_not_there_any_more(tmp_path: Path, proj: Path) -> None:
+    gone = tmp_path / "gone"
+    for arguments in (["run", "--json", "go"], ["sessions", "list", "--json"]):
+        before = Path.cwd()
+        gone.mkdir()
+        os.chdir(gone)
+        gone.rmdir()
+        try:
+            assert "started in" in refused(stead(*arguments), "project_missing", 3)
+            assert stead("run", "-C", str(proj), "-m", script(proj, {"text": "ok"}), "go").code == 0
+        finally:
+            os.chdir(before)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_an_answer_that_cannot_be_written_into_its_file_is_printed_all_the_same(proj: Path) -> None:
+    run = ["run", "-C", str(proj), "-m", script(proj, {"text": "The answer."}), "-o", "/dev/full", "go"]
+    done = stead(*run)
+    assert (done.code, done.out) == (1, "The answer.\n") and "(disk_full)" in done.err
+    done = stead(*run, "--json")
+    found = done.json
+    assert (done.code, found["outcome"], found["result"], found["error"]["code"]) == (1, "done", "The answer.", "disk_full")
 
 
 def test_a_project_that_went_away(proj: Path) -> None:

@@ -146,7 +146,10 @@ def test_stead_alone_at_a_terminal_is_chat(proj: Path) -> None:
         assert at.end() == 0
 
 
-@pytest.mark.parametrize("number, code, times", [(signal.SIGINT, 130, 1), (signal.SIGINT, 130, 3), (signal.SIGTERM, 143, 1)])
+@pytest.mark.parametrize(
+    "number, code, times",
+    [(signal.SIGINT, 130, 1), (signal.SIGINT, 130, 3), (signal.SIGTERM, 143, 1), (signal.SIGHUP, 129, 1)],
+)
 def test_a_signal_aborts_the_run_and_keeps_the_session(proj: Path, number: int, code: int, times: int) -> None:
     command = [
         *COMMAND,
@@ -204,6 +207,37 @@ def test_a_pipe_that_nobody_reads_is_no_noise(proj: Path) -> None:
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait(timeout=15) == 141
+
+
+def full(*arguments: str, cwd: Path, out: bool = False, err: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run `stead ARGUMENTS` with outputs that take nothing, as a file on a full disk does."""
+    with open("/dev/full", "w") as nothing:
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=nothing if out else subprocess.PIPE,
+            stderr=nothing if err else subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_stderr_that_takes_nothing_does_not_end_the_run(proj: Path) -> None:
+    model = script(proj, EDIT, {"text": "Mended."})
+    done = full("run", "-m", model, "--allow", "edit", "-v", "go", cwd=proj, err=True)
+    assert (done.returncode, done.stdout) == (0, "Mended.\n")
+    assert last(proj)["last_run"] == "done"
+    assert full("nosuch", cwd=proj, err=True).returncode == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", [["--version"], ["sessions", "list", "--json"], ["run", "--stream-json", "go"], ["--help"]])
+def test_a_stdout_that_takes_nothing_is_one_clear_error(proj: Path, arguments: list[str]) -> None:
+    more = ["-m", script(proj, {"text": "ok"})] if "run" in arguments else []
+    done = full(*arguments, *more, cwd=proj, out=True)
+    assert done.returncode == 1 and "(disk_full)" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_version() -> None:

@@ -88,7 +88,10 @@ def test_a_broken_file_is_reported_with_its_place_and_permits_nothing(
     assert (details["line"], details["column"]) == (line, column)
 
 
-@pytest.mark.parametrize("content", [b"a = '\xff'", b"\xff\xfea", b"x = 1\n" * 200_000, b"a = " + b"[" * 100_000, b"model = \0"])
+@pytest.mark.parametrize(
+    "content",
+    [b"a = '\xff'", b"\xff\xfea", b"x = 1\n" * 200_000, b"a = " + b"[" * 100_000, b"model = \0", b"max_steps = " + b"9" * 5000],
+)
 def test_what_is_no_text(write: Any, content: bytes) -> None:
     assert write(content).problem.code == "usage"
 

@@ -87,6 +87,7 @@ def test_something_else_at_its_place(tmp_path: Path, kind: str) -> None:
     with pytest.raises(SteadError) as failed:
         master_key(tmp_path, environ={}, create=True)
     assert failed.value.code == "store_damaged" and os.path.lexists(path)
+    assert Secrets(tmp_path, environ={}).values() == []  # and nobody waits for a writer
 
 
 def test_processes_that_make_it_at_once_get_the_same(tmp_path: Path) -> None:

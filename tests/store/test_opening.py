@@ -140,6 +140,11 @@ def test_a_data_folder_that_is_a_file_is_refused_and_left_alone(tmp_path: Path) 
     assert path.read_text() == "mine" and path.stat().st_mode & 0o777 == 0o644
 
 
+def test_a_data_folder_whose_name_is_not_utf8_is_refused_and_not_made(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/d\xff\xfe"))
+    assert refusal(path).code == "usage" and not path.exists()
+
+
 def test_a_server_that_is_not_there_is_store_busy_without_the_password() -> None:
     with pytest.raises(SteadError) as failed:
         open_store("postgresql://user:hunter2@127.0.0.1:1/nothing")

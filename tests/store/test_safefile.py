@@ -76,6 +76,14 @@ def test_b107_private_files_and_folders_are_closed_whatever_the_umask(tmp_path: 
     assert mode_of(folder) == mode_of(folder.parent) == 0o700
 
 
+def test_a_file_where_a_private_folder_belongs_is_a_conflict_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "locks").write_text("mine")
+    (tmp_path / "locks").chmod(0o644)
+    with pytest.raises(SteadError, match="is not a folder") as failed:
+        safefile.private_folder(tmp_path / "locks")
+    assert failed.value.code == "conflict" and mode_of(tmp_path / "locks") == 0o644
+
+
 def test_private_folder_closes_an_open_one(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0o755)
     assert mode_of(safefile.private_folder(tmp_path / "data")) == 0o700

@@ -285,3 +285,14 @@ async def test_keys_never_show() -> None:
     body = b'{"error":{"message":"Incorrect API key provided: sk-abcd*****wxyz. AIzaSyD-abcdef012345"}}'
     error = await failure("openai", Reply(body, status=401))
     assert "sk-abcd" not in error.message and "AIza" not in error.message
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_answer_without_end_is_broken_off(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stead.agent.models.http.MOST_BYTES", 1 << 20)
+    for body in (b"data: " + b"x" * (2 << 20), b": ping\n\n" * (1 << 18)):  # one line, and nothing at all
+        with serving() as mock:
+            mock.reply(Reply(body, hang=True))
+            with pytest.raises(ProviderError, match="no end") as failed:
+                await collect(model(kind, mock), ask())
+        assert failed.value.code == "provider_error" and not failed.value.retryable

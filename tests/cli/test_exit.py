@@ -105,7 +105,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_current_folder_that_is_not_there_any_more(tmp_path: Path, proj: Path) -> None:
     gone = tmp_path / "gone"
-    for arguments in (["run", "--json", "go"], ["sessions", "list", "--json"]):
+    for arguments in (["run", "--json", "go"], ["diff", "--json"]):
         before = Path.cwd()
         gone.mkdir()
         os.chdir(gone)

@@ -132,7 +132,7 @@ def test_several_changes_of_a_file_come_to_their_first_before_and_their_last_aft
 def test_binary_content_is_said_to_be_binary(store: Store, run: runs.Run) -> None:
     apply(store, run, "a.bin", b"\0\1", b"\0\2")
     (one,) = changes.net(listed(store))
-    shown = changes.change_json(one, store.blobs.get)
+    shown = changes.change_json(one, store.blobs.get, with_hunks=True)
     assert shown["binary"] is True and shown["hunks"] == [] and shown["status"] == "modified"
 
 

@@ -140,6 +140,17 @@ def test_a_data_folder_that_is_a_file_is_refused_and_left_alone(tmp_path: Path) 
     assert path.read_text() == "mine" and path.stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_folder_in_the_place_of_the_database_is_left_as_it_is(tmp_path: Path, linked: bool) -> None:
+    data, theirs = tmp_path / "data", tmp_path / "theirs"
+    data.mkdir()
+    folder = theirs if linked else data / "stead.db"
+    folder.mkdir(mode=0o755)
+    if linked:
+        (data / "stead.db").symlink_to(theirs)
+    assert refusal(data).code == "read_only" and folder.stat().st_mode & 0o777 == 0o755
+
+
 def test_a_data_folder_whose_name_is_not_utf8_is_refused_and_not_made(tmp_path: Path) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/d\xff\xfe"))
     assert refusal(path).code == "usage" and not path.exists()

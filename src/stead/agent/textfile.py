@@ -28,6 +28,7 @@ _BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+_MARK = "\ufeff"
 _LEGACY = ["cp932", "gb18030", "big5", "euc_jp", "cp949", "cp1252", "cp1251", "cp1250", "koi8_r"]
 _LATIN = {"cp1250", "cp1252", "latin_1", "iso8859_15"}
 _SAMPLE = 64 << 10  # bytes looked at to guess an encoding
@@ -83,6 +84,12 @@ class TextFile:
             at = self.text.find(wanted, at + len(wanted))
         return found
 
+    def unmarked(self, old: str, new: str) -> tuple[str, str]:
+        """An edit of the file's beginning without the BOM that a model copied from where it is shown: it is no part of `text`."""
+        bare = old.removeprefix(_MARK)
+        at_start = self.bom and self.text.startswith(as_lines(bare)) and not self.text.startswith(_MARK)
+        return (bare, new.removeprefix(_MARK)) if at_start else (old, new)
+
     def replaced(self, starts: list[int], old: str, new: str) -> bytes:
         """The file's bytes with `new` where `old` stands at each of `starts` (ascending, from `find`). Raises `Unwritable`."""
         if "\r\n" in old:  # written by a model that believes the file to have CRLF; the file itself decides
@@ -101,7 +108,7 @@ class TextFile:
     def rewritten(self, content: str) -> bytes:
         """The bytes of the file with all its text replaced by `content`: BOM, encoding and line ends stay. Raises `Unwritable`."""
         if self.bom:
-            content = content.removeprefix("\ufeff")
+            content = content.removeprefix(_MARK)
         return self.bom + self._merged(0, len(self.chars), content)
 
     @cached_property

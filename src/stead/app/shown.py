@@ -40,7 +40,7 @@ def run_json(store: Store, run: str) -> dict[str, Any]:
         "usage": used["tokens"],
         "cost": used["cost"],
         **({"estimated": True} if used["estimated"] else {}),
-        "changes": [_without_hunks(changes.change_json(one, store.blobs.get)) for one in net],
+        "changes": [changes.change_json(one, store.blobs.get) for one in net],
         "asks": [ask_json(ask) for ask in open_asks],
     }
 
@@ -72,16 +72,12 @@ def changed_files(store: Store, session: str) -> list[dict[str, Any]]:
     """The net changes of a session, each with its hunks."""
     with store.view() as view:
         net = changes.net(changes.listed(view, session))
-    return [{**changes.change_json(one, store.blobs.get), "review": "pending"} for one in net]
+    return [{**changes.change_json(one, store.blobs.get, with_hunks=True), "review": "pending"} for one in net]
 
 
 def ask_json(ask: asks.Ask) -> dict[str, Any]:
     """An ask: its id, where it belongs, its state, and what it is about."""
     return {"id": ask.id, "session": ask.session, "run": ask.run, "kind": ask.kind, "status": ask.status, **ask.about}
-
-
-def _without_hunks(change: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in change.items() if name not in ("hunks", "binary")}
 
 
 # --- sessions and messages ----------------------------------------------------------------------------------------------------

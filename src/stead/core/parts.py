@@ -163,6 +163,9 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "notice": {"code": str, "text": str},
     "unknown": {},
 }
+_OPTIONAL: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "tool": {"output": str, "error": str, "duration_ms": (int, float), "files": list},
+}
 _ITEMS: dict[str, tuple[str, dict[str, type]]] = {
     "patch": ("files", {"path": str, "additions": int, "deletions": int}),
     "knowledge": ("pages", {"title": str, "url": str}),
@@ -179,6 +182,9 @@ def issue(part: dict[str, Any]) -> Issue | None:
     kind = part["type"]
     for name, wanted in _FIELDS[kind].items():
         if found := _wrong(part, name, wanted, name):
+            return found
+    for name, wanted in _OPTIONAL.get(kind, {}).items():
+        if name in part and (found := _wrong(part, name, wanted, name)):
             return found
     if kind == "step":
         for name in NO_TOKENS:

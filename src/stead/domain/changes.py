@@ -196,19 +196,15 @@ def _state(kind: Any, mode: int | None, blob: str | None) -> FileState:
     return state
 
 
-def change_json(one: Net, load: Callable[[str], bytes]) -> dict[str, Any]:
-    """A net change in the shape of product surfaces: path, status, additions, deletions; plus hunks and `binary` for a diff."""
-    from stead.domain.hunks import hunks
+def change_json(one: Net, load: Callable[[str], bytes], *, with_hunks: bool = False) -> dict[str, Any]:
+    """A net change in the shape of product surfaces: path, status, additions, deletions; for a diff also hunks and `binary`."""
+    from stead.domain.hunks import count, hunks
 
     before, after = (load(state["blob"]) if "blob" in state else b"" for state in (one.before, one.after))
-    found = hunks(before, after)
-    shown: dict[str, Any] = {"path": one.path}
-    if one.encoded:
-        shown["encoded"] = True
-    shown.update(status=one.status, additions=0, deletions=0)
-    if found is None:
-        return {**shown, "binary": True, "hunks": []}
-    for hunk in found:
-        shown["additions"] += sum(line.startswith("+") for line in hunk["lines"])
-        shown["deletions"] += sum(line.startswith("-") for line in hunk["lines"])
-    return {**shown, "hunks": found}
+    additions, deletions = count(before, after)
+    shown: dict[str, Any] = {"path": one.path, **({"encoded": True} if one.encoded else {}), "status": one.status}
+    shown.update(additions=additions, deletions=deletions)
+    if with_hunks:
+        found = hunks(before, after)
+        shown.update({"binary": True, "hunks": []} if found is None else {"hunks": found})
+    return shown

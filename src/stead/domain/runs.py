@@ -286,7 +286,7 @@ def recover(tx: Tx, dead: Sequence[str]) -> list[str]:
     for owner in dead:
         for row in tx.q(f"SELECT {_COLUMNS} FROM runs WHERE owner=? AND status='running'", owner):
             run = Run(*row)
-            close_calls(tx, run, tx.now)
+            close_calls(tx, run, None)
             notice = {"type": "notice", "code": "run_interrupted", "text": INTERRUPTED}
             sessions.add_part(tx, run.session, run.message, sessions.next_part(tx, run.session, run.message), notice, run=run.id)
             error = {"code": "run_interrupted", "message": INTERRUPTED}
@@ -308,8 +308,9 @@ def as_closed(dead: Sequence[str]) -> str:
     return f"CREATE TEMP VIEW runs AS SELECT {', '.join(columns)} FROM main.runs"
 
 
-def close_calls(tx: Tx, run: Run, now: int, *, why: str = "The program ended") -> None:
-    """Give every call of the run that has no result one that says what is known and `why` no more is."""
+def close_calls(tx: Tx, run: Run, now: int | None, *, why: str = "The program ended") -> None:
+    """Give every call of the run that has no result one that says what is known and `why` no more is. `now` is when its work
+    ended; None when nobody saw that: the process died, and the time of the next start says nothing about it."""
     rows = tx.q(
         "SELECT p.n, p.started, s.ts FROM parts p LEFT JOIN events s ON s.seq=p.started"
         " WHERE p.session=? AND p.message=? AND p.ended IS NULL",
@@ -319,22 +320,24 @@ def close_calls(tx: Tx, run: Run, now: int, *, why: str = "The program ended") -
     for n, part in sessions.message(tx, run.session, run.message).parts:
         waits = isinstance(part, dict) and part.get("type") == "tool" and part.get("status") in ("pending", "running")
         if n in open_parts and waits:
-            result = unknown_result(None if open_parts[n] is None else max(now - open_parts[n], 0), why=why)
+            since = open_parts[n]
+            ran = None if since is None or now is None else max(now - since, 0)
+            result = not_started(why) if since is None else unknown_result(ran, why=why)
             tx.append(run.session, sessions.ToolEnded(message=run.message, n=n, call=part["call"], result=result), run=run.id)
 
 
-def unknown_result(ran_ms: int | None, *, why: str = "The program ended", output: str = "") -> dict[str, Any]:
-    """The honest result of a call that nobody saw the end of. `ran_ms` is None when it had not been started."""
-    if ran_ms is None:
-        return {
-            "status": "error",
-            "error": f"Not started: {why[0].lower()}{why[1:]} before this call was run. Nothing was executed.",
-        }
-    error = (
-        f"{why} after this call had run for {ran_ms / 1000:.1f} s. Its outcome is unknown: it may have had side effects,"
-        " in whole or in part. Check before doing it again."
-    )
-    result: dict[str, Any] = {"status": "error", "error": error, "duration_ms": ran_ms, "cut": True}
+def not_started(why: str) -> dict[str, Any]:
+    """The result of a call that was asked for and never begun."""
+    return {"status": "error", "error": f"Not started: {why[0].lower()}{why[1:]} before this call was run. Nothing was executed."}
+
+
+def unknown_result(ran_ms: int | None, *, why: str, output: str = "") -> dict[str, Any]:
+    """The honest result of a call that was started and that nobody saw the end of. `ran_ms` is None where that is not known."""
+    when = "while this call was running" if ran_ms is None else f"after this call had run for {ran_ms / 1000:.1f} s"
+    error = f"{why} {when}. Its outcome is unknown: it may have had side effects, in whole or in part. Check before doing it again."
+    result: dict[str, Any] = {"status": "error", "error": error, "cut": True}
+    if ran_ms is not None:
+        result["duration_ms"] = ran_ms
     if output:
         result["output"] = output
     return result

@@ -432,13 +432,23 @@ def _parts(view: Reads, session: str, first: int, last: int) -> Iterable[tuple[i
         *(session, first, last),
     )
     for message_n, n, started, data, end in rows:
-        part = loads(data)["part"]
+        part = _field(data, "part")
         if isinstance(part, dict) and part.get("type") == "tool":
-            if end is not None:
-                part = {**part, **loads(end)["result"]}
-            elif started is not None:
+            result = None if end is None else _field(end, "result")
+            if isinstance(result, dict):
+                part = {**part, **result}
+            elif started is not None or end is not None:
                 part = {**part, "status": "running"}
-        yield message_n, n, part
+        yield message_n, n, part if part is not None else {"type": "unreadable", "data": bytes(data).decode("utf-8", "replace")}
+
+
+def _field(data: bytes, name: str) -> Any:
+    """A field of a stored event; None where the event is damaged: one such row must not take the whole conversation with it."""
+    try:
+        value = loads(data)
+    except ValueError:
+        return None
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def _session(row: tuple[Any, ...]) -> Session:

@@ -160,7 +160,8 @@ class SQLite:
 
     def _make_private(self) -> None:
         found = os.stat(self.path)
-        if stat.S_IMODE(found.st_mode) & 0o177 and found.st_uid == os.geteuid():
+        # Only a file: whatever else a link of this name leads to is not ours to close.
+        if stat.S_ISREG(found.st_mode) and stat.S_IMODE(found.st_mode) & 0o177 and found.st_uid == os.geteuid():
             os.chmod(self.path, 0o600)
 
     def _wal_bytes(self) -> int:

@@ -72,7 +72,8 @@ class Answer:
         items: list[Item] = []
         for part in self.parts:
             if not part.closed:
-                items += self.close(part, cut=part.kind == "tool" and broken_off(part.text, finish))
+                last = part is self.parts[-1]
+                items += self.close(part, cut=part.kind == "tool" and broken_off(part.text, finish, last=last))
         return items
 
     @property
@@ -122,9 +123,12 @@ def is_object(arguments: str) -> bool:
         return False
 
 
-def broken_off(arguments: str, finish: Finish | None) -> bool:
+def broken_off(arguments: str, finish: Finish | None, *, last: bool = False) -> bool:
     """Whether a call's arguments stop before their end: they cannot be read, and the answer was cut by its length or the text
-    ends where JSON expects more. Merely wrong JSON is not cut."""
+    ends where JSON expects more. Merely wrong JSON is not cut. The `last` call of an answer that was cut by its length is cut
+    also where not even the beginning of its arguments came."""
+    if last and finish == "length" and not arguments.strip():
+        return True
     if is_object(arguments):
         return False
     if finish == "length":

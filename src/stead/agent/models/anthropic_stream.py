@@ -175,7 +175,7 @@ class AnthropicDecoder:
         elif part.kind == "tool":
             if not part.text and given:
                 yield from self._answer.grow(part, given)
-            if not is_object(part.text):
+            if not part.text or not is_object(part.text):
                 return  # whether it was cut is known when the reason of the end is: `end` closes it
         yield from self._answer.close(part)
 

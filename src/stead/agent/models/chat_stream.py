@@ -7,7 +7,8 @@ from typing import Any
 
 from stead.agent.models.answer import Answer, Growing, is_object, reasoning_part, settle, text_part, tool_part
 from stead.agent.models.base import Finish, Finished, Item, Request
-from stead.agent.models.count import counted, estimate
+from stead.agent.models.chat_usage import cost_of, stated, usage_of
+from stead.agent.models.count import estimate
 from stead.agent.models.errors import cut, in_stream
 from stead.agent.models.history import Names
 from stead.agent.models.http import decode
@@ -56,8 +57,7 @@ class ChatDecoder:
             return
         if chunk.get("error"):
             raise in_stream(chunk, key=self._key, tokens=self.tokens())
-        if isinstance(usage := chunk.get("usage"), dict):
-            self._usage = usage
+        self._usage = stated(chunk) or self._usage
         self._model = chunk.get("model") or self._model
         choices = chunk.get("choices") or ()
         if choices and isinstance(choices[0], dict):
@@ -78,7 +78,7 @@ class ChatDecoder:
             self.tokens() or estimate(self._request, 0),
             estimated=self._usage is None,
             model=self._model,
-            cost=_cost(self._usage),
+            cost=cost_of(self._usage),
             warnings=self._warnings(),
         )
 
@@ -155,12 +155,15 @@ class ChatDecoder:
         call.name = call.name or name or ""
         if extra := delta.get("extra_content"):
             call.extra = dump_foreign(extra)
+        if text.strip() and call.waiting.strip() == "{}":  # a server's stand-in for arguments that were still to come
+            call.waiting = ""
         call.waiting += text
         if call.name:
-            yield from self._name(call, call.name)
+            yield from self._name(call, call.name, more=True)
 
-    def _name(self, call: _Call, name: str) -> Iterator[Item]:
-        """Open the call's part once its name is known, and hand on the arguments that came."""
+    def _name(self, call: _Call, name: str, *, more: bool = False) -> Iterator[Item]:
+        """Open the call's part once its name is known, and hand on the arguments that came. With `more` to come, an empty object
+        that they begin with is held back."""
         if call.part is None:
             if self._open:
                 yield from self._answer.close(self._open)
@@ -170,6 +173,8 @@ class ChatDecoder:
             yield opened
         if call.extra:
             call.part.meta.update(family=self._family, extra_content=call.extra)
+        if more and not call.part.text and call.waiting.strip() == "{}":
+            return
         text, call.waiting = call.waiting, ""
         yield from self._answer.grow(call.part, text)
 
@@ -182,6 +187,8 @@ class ChatDecoder:
             known = self._at.get(index)
         elif given:
             known = next((call for call in reversed(self._calls) if call.id == given), None)
+            if known is None and not name:  # an id that changes from chunk to chunk
+                known = self._calls[-1] if self._calls else None
         else:
             known = self._calls[-1] if self._calls else None
         if known is None or self._another(known, given, name, text):
@@ -197,7 +204,7 @@ class ChatDecoder:
             return False
         if given and known.id and given != known.id:
             return True
-        if not (text.strip() and is_object(text)):  # first the short one: some servers repeat the name with every piece
+        if not text.lstrip().startswith("{"):  # first what is quick: some servers repeat the name with every piece
             return False
         so_far = known.arguments
         if not (so_far and is_object(so_far)):
@@ -208,11 +215,12 @@ class ChatDecoder:
         return True
 
     def _warnings(self) -> tuple[str, ...]:
-        counted = (self._usage or {}).get("prompt_tokens")
-        if not isinstance(counted, int) or counted <= 0 or self._sent < max(_LONG, counted * _CHARS_PER_TOKEN):
+        sums = usage_of(self._usage or {})
+        read = sums["input"] + sums["cache_read"] + sums["cache_write"]
+        if read <= 0 or self._sent < max(_LONG, read * _CHARS_PER_TOKEN):
             return ()
         return (
-            f"The server read only {counted} tokens of a prompt of about {self._sent // 4}: it cut the beginning"
+            f"The server read only {read} tokens of a prompt of about {self._sent // 4}: it cut the beginning"
             " to fit its context size. Raise it (Ollama: OLLAMA_CONTEXT_LENGTH or num_ctx; llama.cpp: --ctx-size).",
         )
 
@@ -231,26 +239,6 @@ class _Call:
     @property
     def arguments(self) -> str:
         return (self.part.text if self.part else "") + self.waiting
-
-
-def usage_of(usage: dict[str, Any]) -> Tokens:
-    """Chat Completions usage as five classes: the prompt count includes cached tokens, the completion count reasoning
-    (xAI leaves reasoning out; its total gives it away)."""
-    prompt, completion = counted(usage.get("prompt_tokens")), counted(usage.get("completion_tokens"))
-    inside = usage.get("prompt_tokens_details") or {}
-    read = counted(inside.get("cached_tokens")) or counted(usage.get("prompt_cache_hit_tokens"))
-    write = counted(inside.get("cache_write_tokens")) or counted(inside.get("cache_creation_tokens"))
-    reasoning = counted((usage.get("completion_tokens_details") or {}).get("reasoning_tokens"))
-    outside = reasoning > completion or (reasoning > 0 and counted(usage.get("total_tokens")) == prompt + completion + reasoning)
-    read = min(read, prompt)
-    write = min(write, prompt - read)
-    return {
-        "input": prompt - read - write,
-        "cache_read": read,
-        "cache_write": write,
-        "output": completion if outside else completion - reasoning,
-        "reasoning": reasoning,
-    }
 
 
 def join_details(details: list[Any]) -> list[Any]:
@@ -310,8 +298,3 @@ def _exact(raw: str) -> dict[str, Any]:
     choice = parse_foreign(raw)["choices"][0]
     delta = choice.get("delta") or choice.get("message")
     return delta if isinstance(delta, dict) else {}
-
-
-def _cost(usage: dict[str, Any] | None) -> float | None:
-    cost = (usage or {}).get("cost")
-    return round(float(cost), 9) if isinstance(cost, (int, float)) and not isinstance(cost, bool) else None

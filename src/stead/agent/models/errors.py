@@ -13,7 +13,8 @@ from stead.core.jsontext import dump_foreign, parse_foreign, shown
 from stead.core.parts import Tokens
 from stead.core.text import one_line
 
-RETRYABLE = frozenset({408, 429, 500, 502, 503, 504, 529})
+RETRYABLE = frozenset({408, 409, 425, 429, *range(500, 600)} - {501, 505, 511})
+"""Statuses after which the same call may succeed; all of 5xx, as proxies have their own (520 to 526, 529)."""
 
 # Errors inside a stream have no status of their own; the word stands for the one that the same failure has elsewhere.
 _WORDS = {

@@ -151,13 +151,19 @@ def _parts(candidate: dict[str, Any], raw: str) -> list[Any]:
 
 def usage_of(usage: dict[str, Any]) -> Tokens:
     """Gemini's usage as five classes: the prompt count includes cached tokens; thoughts are counted beside the candidates; what
-    its own tools read comes on top."""
-    prompt = counted(usage.get("promptTokenCount"))
-    cached = min(counted(usage.get("cachedContentTokenCount")), prompt)
+    its own tools read comes on top. Servers that count otherwise are told by their total."""
+    prompt, cached = counted(usage.get("promptTokenCount")), counted(usage.get("cachedContentTokenCount"))
+    output, thoughts = counted(usage.get("candidatesTokenCount")), counted(usage.get("thoughtsTokenCount"))
+    tools = counted(usage.get("toolUsePromptTokenCount"))
+    more = counted(usage.get("totalTokenCount")) - prompt - tools - output
+    if cached > prompt or (cached > 0 and more == cached + thoughts):
+        prompt += cached
+    elif more == 0 and 0 < thoughts <= output:
+        output -= thoughts
     return {
-        "input": prompt - cached + counted(usage.get("toolUsePromptTokenCount")),
+        "input": prompt - cached + tools,
         "cache_read": cached,
         "cache_write": 0,
-        "output": counted(usage.get("candidatesTokenCount")),
-        "reasoning": counted(usage.get("thoughtsTokenCount")),
+        "output": output,
+        "reasoning": thoughts,
     }

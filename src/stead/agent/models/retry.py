@@ -32,6 +32,11 @@ def delay(
     if error.retry_after is not None:
         if error.retry_after > longest:
             return None
-        return error.retry_after + spread * min(1.0, error.retry_after / 10)
-    wait = min(_MOST, _FIRST * 2.0 ** min(attempt - 1, 30))
-    return wait * (0.5 + spread / 2)
+        # A server that asks for no wait, or too short a one, and refuses again, is not asked as fast as it can refuse.
+        asked = error.retry_after + spread * min(1.0, error.retry_after / 10)
+        return max(asked, _own(attempt - 1, spread)) if attempt > 1 else asked
+    return _own(attempt, spread)
+
+
+def _own(attempt: int, spread: float) -> float:
+    return min(_MOST, _FIRST * 2.0 ** min(attempt - 1, 30)) * (0.5 + spread / 2)

@@ -84,10 +84,11 @@ async def edit(context: Context, given: Edit) -> Result:
         return Result(error="old and new are the same; nothing was changed.")
     try:
         file = await asyncio.to_thread(textfile.parse, before)
-        places = file.find(given.old)
+        old, new = file.unmarked(given.old, given.new)
+        places = file.find(old)
         if len(places) != 1 and not (given.all and places):
             return Result(error=_not_once(name, file, given, places))
-        after = await asyncio.to_thread(file.replaced, places, given.old, given.new)
+        after = await asyncio.to_thread(file.replaced, places, old, new)
     except textfile.NotText as error:
         return Result(error=f"{name} is {error} and cannot be edited as text; nothing was changed.")
     except textfile.Unwritable as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import time
 from collections.abc import Callable
@@ -125,6 +126,25 @@ async def test_b074_ten_failed_attempts_leave_one_attempt_a_step(tmp_path: Path,
             assert all(row["estimated"] and row["input"] > 0 for row in calls(at, run.id) if row["purpose"] == "failed")
         assert server.refusals == []
         assert str(server.asked[-1]).count("'tool_calls'") == 2
+        assert not any("half" in str(one) for one in server.asked)
+
+
+@pytest.mark.parametrize(("kind", "cuts"), [("anthropic", (4, 8, 12)), ("gemini", (1, 2, 2))])
+async def test_b074_calls_that_were_whole_in_a_failed_attempt_are_neither_run_nor_sent(
+    kind: str, cuts: tuple[int, ...], tmp_path: Path, no_waits: None
+) -> None:
+    folder = project(tmp_path)
+    whole = answer(text("half"), call("bash", {"command": "touch made"}, signature="s"), call("list"))
+    attempts = [dataclasses.replace(whole, cut=pieces) for pieces in cuts]
+    with serving(kind) as server:
+        async with house(tmp_path) as at:
+            model = await provide(at, server)
+            server.say(*attempts, answer(text("one "), call("list", signature="s")), answer(text("end")))
+            run = await at.prompt(None, "look", project=folder, model=model, rules=BASH)
+            assert (await run.result())["outcome"] == "done"
+            assert kinds(at, run) == ["text", "tool", "step", "text", "step"]
+        assert server.refusals == [] and not (folder / "made").exists()
+        assert not any("half" in str(one) or "touch" in str(one) for one in server.asked)
 
 
 async def test_b076_a_stopped_command_is_told_with_what_it_had_done(tmp_path: Path) -> None:
@@ -193,6 +213,56 @@ async def test_b078_tools_that_ran_when_the_process_died_are_closed_and_the_sess
             assert status(at, run.session) == "idle" and len(events(at, run.session, "run.ended")) == 1
     async with house(tmp_path, models=script([{"text": "here"}]), database_url=url) as at:
         assert (await (await at.prompt(run.session, "there?")).result())["result"] == "here"
+
+
+async def test_b076_a_call_that_died_with_its_process_claims_no_duration_it_cannot_know(tmp_path: Path) -> None:
+    """The next start may be a day later: how long the call ran, nobody saw."""
+    folder = project(tmp_path)
+    at = house(tmp_path, models=script([{"tools": [use("bash", command="sleep 30"), use("list")]}, {"text": "ok"}]))
+    run = await at.prompt(None, "go", project=folder, model="fake/m", rules=BASH)
+    await until(lambda: len(events(at, run.session, "tool.started")) == 1)
+    crash(at)
+    await leave(at)
+    async with house(tmp_path) as at:
+        died, never = tools(at, run.id)
+    assert "The program ended while this call was running" in died["error"] and "side effects" in died["error"]
+    assert died["cut"] is True and "duration_ms" not in died
+    assert "Not started" in never["error"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE events SET data=CAST('{\"bro' AS BLOB) WHERE kind='{kind}'",
+        "UPDATE events SET data=CAST('[]' AS BLOB) WHERE kind='{kind}'",
+        "UPDATE events SET data=CAST(json_set(data, '$.result', NULL, '$.part', NULL) AS BLOB) WHERE kind='{kind}'",
+        "UPDATE events SET data=CAST(json_set(data, '$.result.output', 7, '$.part.output', 7) AS BLOB) WHERE kind='{kind}'",
+        "UPDATE events SET data=CAST(json_set(data, '$.result.files', 7, '$.part.call', 7) AS BLOB) WHERE kind='{kind}'",
+        "UPDATE events SET data=json_set(data, '$.part.call', '') WHERE kind='{kind}'",  # text where bytes were
+        "UPDATE events SET data='{\"bro' WHERE kind='{kind}'",
+        "DELETE FROM events WHERE kind='{kind}'",
+    ],
+)
+@pytest.mark.parametrize("kind", ["part.added", "tool.ended", "step.ended"])
+@pytest.mark.parametrize("wire", ["openai", "anthropic", "gemini"])
+async def test_b075_a_damaged_row_costs_its_own_part_and_not_the_conversation(
+    wire: str, kind: str, damage: str, tmp_path: Path
+) -> None:
+    from stead.domain import sessions
+
+    folder = project(tmp_path)
+    with serving(wire) as server:
+        async with house(tmp_path, models=script([{"text": "see", "tools": [use("list"), use("read", path="calc.py")]}, {}])) as at:
+            model = await provide(at, server)
+            run = await at.prompt(None, "go", project=folder, model="fake/m")
+            await run.result()
+            at.store.write(lambda tx: tx.q(damage.replace("{kind}", kind)))
+            server.say(answer(text("fine")))
+            result = await (await at.prompt(run.session, "and now?", model=model)).result()
+            assert (result["outcome"], result["result"]) == ("done", "fine"), result
+            with at.store.view() as view:
+                assert [sessions.message_json(one) for one in sessions.messages(view, run.session)]
+        assert server.refusals == []
 
 
 async def test_b080_abort_works_while_a_question_is_open_and_nothing_else_is_blocked(tmp_path: Path) -> None:

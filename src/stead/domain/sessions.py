@@ -432,23 +432,27 @@ def _parts(view: Reads, session: str, first: int, last: int) -> Iterable[tuple[i
         *(session, first, last),
     )
     for message_n, n, started, data, end in rows:
-        part = _field(data, "part")
+        if (part := _field(data, "part", _NOTHING)) is _NOTHING:
+            part = {"type": "unreadable", "data": data if isinstance(data, str) else bytes(data).decode("utf-8", "replace")}
         if isinstance(part, dict) and part.get("type") == "tool":
-            result = None if end is None else _field(end, "result")
+            result = None if end is None else _field(end, "result", None)
             if isinstance(result, dict):
                 part = {**part, **result}
             elif started is not None or end is not None:
                 part = {**part, "status": "running"}
-        yield message_n, n, part if part is not None else {"type": "unreadable", "data": bytes(data).decode("utf-8", "replace")}
+        yield message_n, n, part
 
 
-def _field(data: bytes, name: str) -> Any:
-    """A field of a stored event; None where the event is damaged: one such row must not take the whole conversation with it."""
+_NOTHING = object()
+
+
+def _field(data: bytes, name: str, without: Any) -> Any:
+    """A field of a stored event; `without` where the event is damaged: one such row must not take the conversation with it."""
     try:
         value = loads(data)
     except ValueError:
-        return None
-    return value.get(name) if isinstance(value, dict) else None
+        return without
+    return value.get(name, without) if isinstance(value, dict) else without
 
 
 def _session(row: tuple[Any, ...]) -> Session:

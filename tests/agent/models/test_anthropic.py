@@ -151,6 +151,12 @@ def test_b084_anthropic_arguments_that_break_off(stop: str) -> None:
     assert messages[1]["content"][0]["input"] == {} and messages[2]["content"][0]["is_error"] is True
 
 
+def test_b084_the_last_call_without_any_arguments_is_cut_where_the_answer_was() -> None:
+    bare = [block(n, {"type": "tool_use", "id": f"t{n}", "name": "list", "input": {}}) for n in range(2)]
+    assert [part.get("cut") for part in parts_of(read(anthropic(*bare, stop="max_tokens")))] == [None, True]
+    assert [part.get("cut") for part in parts_of(read(anthropic(*bare, stop="tool_use")))] == [None, None]
+
+
 START = {"input_tokens": 36, "cache_read_input_tokens": 64, "cache_creation_input_tokens": 10, "output_tokens": 1}
 
 

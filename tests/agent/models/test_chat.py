@@ -9,7 +9,8 @@ import pytest
 
 from stead.agent.models.base import Delta, Finished, ProviderError, ToolSpec
 from stead.agent.models.chat import body
-from stead.agent.models.chat_stream import ChatDecoder, usage_of
+from stead.agent.models.chat_stream import ChatDecoder
+from stead.agent.models.chat_usage import usage_of
 from stead.agent.models.history import Names
 from stead.core.ids import CountingIds
 from stead.core.parts import FilePart
@@ -48,6 +49,14 @@ def messages(*turns: Any, family: str = "openai", **more: Any) -> list[dict[str,
         ([[tool("a", "x", '{"k":1}'), tool("b", "y", "{}")]], [("a", "x", '{"k":1}'), ("b", "y", "{}")]),
         ([[tool("a", "x", "{}")], [tool("b", "x", "{}")]], [("a", "x", "{}"), ("b", "x", "{}")]),
         ([[tool("", "x", '{"k"', index=0)], [tool("", "", ":1}", index=0)]], [("call_*", "x", '{"k":1}')]),
+        # an id that changes from chunk to chunk, and no index
+        ([[tool("r1", "x", '{"k"')], [tool("r2", arguments=":1}")]], [("r1", "x", '{"k":1}')]),
+        ([[tool("r1", "x", '{"k"', index=None)], [tool("r2", "", ":1}", index=None)]], [("r1", "x", '{"k":1}')]),
+        # neither index nor id: a name after complete arguments begins another call
+        (
+            [[tool(None, "x", '{"k"')], [tool(arguments=":1}")], [tool(None, "x", '{"k"')], [tool(arguments=":2}")]],
+            [("call_*", "x", '{"k":1}'), ("call_*", "x", '{"k":2}')],
+        ),
         # the name comes late
         ([[tool("a", index=0)], [tool(name="x", arguments="{}", index=0)]], [("a", "x", "{}")]),
         ([[tool("a", arguments="{", index=0)], [tool(name="x", arguments="}", index=0)]], [("a", "x", "{}")]),
@@ -81,6 +90,13 @@ def test_b190_calls_without_a_proper_index(deltas: Any, wanted: Any) -> None:
             [[tool("a", "x", '{"k":1}', index=0), tool("a", "x", '{"k":1}', index=1)]],
             [("a", "x", '{"k":1}'), ("a", "x", '{"k":1}')],
         ),
+        # an empty object first, the arguments after it
+        (
+            [[tool("a", "x", {}, index=0)], [tool(arguments='{"k"', index=0)], [tool(arguments=":1}", index=0)]],
+            [("a", "x", '{"k":1}')],
+        ),
+        ([[tool("a", "x", "{}", index=0)], [tool(arguments='{"k":1}', index=0)]], [("a", "x", '{"k":1}')]),
+        ([[tool("a", "x", "{}", index=0)], [tool(arguments="", index=0)]], [("a", "x", "{}")]),
         # an id that changes from chunk to chunk
         ([[tool("a", "x", '{"k"', index=0)], [tool("z", None, ":1}", index=0)]], [("a", "x", '{"k":1}')]),
     ],
@@ -123,6 +139,14 @@ def test_b084_arguments_that_break_off(finish: str) -> None:
     sent = messages(user("hi"), assistant(error, STEP), user("go on"))
     assert sent[1]["tool_calls"][0]["function"]["arguments"] == "{}"
     assert "cut off" in sent[2]["content"] and "Your output limit was reached." in sent[2]["content"]
+
+
+def test_b084_the_last_call_without_any_arguments_is_cut_where_the_answer_was() -> None:
+    def cut(finish: str) -> list[Any]:
+        two = [tool("a", "list", "", index=0), tool("b", "list", index=1)]
+        return [part.get("cut") for part in parts_of(read(chunk({"tool_calls": two}), chunk({}, finish), "[DONE]"))]
+
+    assert cut("length") == [None, True] and cut("tool_calls") == [None, None]
 
 
 def test_arguments_that_are_merely_wrong_are_not_cut() -> None:
@@ -285,13 +309,40 @@ def test_b196_a_prompt_that_the_server_cut() -> None:
             },
             (36, 64, 10, 5, 0),
         ),
-        # nonsense never makes a class negative
-        ({"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 99}}, (0, 10, 0, 5, 0)),
+        # cached tokens beside the prompt's: there are more of them, or the total says so
+        ({"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 99}}, (10, 99, 0, 5, 0)),
+        (
+            {"prompt_tokens": 90, "completion_tokens": 5, "total_tokens": 159, "prompt_tokens_details": {"cached_tokens": 64}},
+            (90, 64, 0, 5, 0),
+        ),
+        (
+            {
+                "prompt_tokens": 90,
+                "completion_tokens": 5,
+                "total_tokens": 189,
+                "prompt_tokens_details": {"cached_tokens": 64},
+                "completion_tokens_details": {"reasoning_tokens": 30},
+            },
+            (90, 64, 0, 5, 30),
+        ),
+        # LiteLLM
+        (
+            {"prompt_tokens": 110, "completion_tokens": 5, "cache_read_input_tokens": 64, "cache_creation_input_tokens": 10},
+            (36, 64, 10, 5, 0),
+        ),
         ({}, (0, 0, 0, 0, 0)),
     ],
 )
 def test_b132_chat_usage_classes(usage: Any, wanted: Any) -> None:
     assert tuple(usage_of(usage).values()) == wanted
+
+
+def test_b132_usage_is_found_wherever_the_server_puts_it() -> None:
+    in_choice = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": CHAT_USAGE}]}
+    extension = {"choices": [], "x_groq": {"usage": CHAT_USAGE}}
+    for last in ([in_choice], [chunk({}, "stop"), extension], [chunk({}, "stop", usage=CHAT_USAGE), {"choices": [], "usage": {}}]):
+        finished = read(chunk({"content": "a"}), *last, "[DONE]")[-1]
+        assert not finished.estimated and finished.tokens == usage_of(CHAT_USAGE)
 
 
 def image(kind: str = "image", mime: str = "image/png", name: str = "a.png") -> FilePart:

@@ -166,6 +166,13 @@ def test_length_and_errors_in_the_stream() -> None:
         (GEMINI_USAGE, (36, 64, 0, 13, 7)),
         ({"promptTokenCount": 29, "totalTokenCount": 29}, (29, 0, 0, 0, 0)),
         ({"promptTokenCount": 10, "candidatesTokenCount": 5, "toolUsePromptTokenCount": 3}, (13, 0, 0, 5, 0)),
+        # thoughts among the candidates, cached tokens beside the prompt: the total tells
+        ({"promptTokenCount": 10, "candidatesTokenCount": 5, "thoughtsTokenCount": 2, "totalTokenCount": 15}, (10, 0, 0, 3, 2)),
+        ({"promptTokenCount": 10, "candidatesTokenCount": 5, "thoughtsTokenCount": 2, "totalTokenCount": 17}, (10, 0, 0, 5, 2)),
+        (
+            {"promptTokenCount": 10, "cachedContentTokenCount": 64, "candidatesTokenCount": 5, "totalTokenCount": 79},
+            (10, 64, 0, 5, 0),
+        ),
     ],
 )
 def test_b132_gemini_usage_classes(usage: Any, wanted: Any) -> None:

@@ -29,6 +29,7 @@ def test_b194_waits_honour_the_provider_and_grow() -> None:
     assert delay(problem(7), 1, jitter=low) == 7 and 7 < (delay(problem(7), 1, jitter=high) or 0) <= 8
     assert delay(problem(120), 1, jitter=low) == 120 and delay(problem(121), 1, jitter=low) is None
     assert delay(problem(0), 1, jitter=high) == 0
+    assert [delay(problem(0), n, jitter=low) for n in range(2, 5)] == [0.5, 1.0, 2.0]  # it refused again: no quicker than ours
     assert delay(problem(retryable=False), 1, jitter=low) is None
     assert delay(problem(1), 5, jitter=low) is None
 

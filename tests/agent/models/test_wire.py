@@ -237,7 +237,7 @@ async def test_b194_retry_after_seconds_date_and_none() -> None:
         ({"retry-after": "soon"}, None),
         ({}, None),
     ):
-        for status in (429, 503, 529, 408):
+        for status in (429, 503, 529, 408, 425, 520, 524):
             error = await failure("openai", Reply(b"{}", status=status, headers=headers))
             assert error.retry_after == wanted and error.retryable
 

@@ -126,6 +126,15 @@ async def test_b066_a_bom_survives_edit_rewrite_and_append(context: FakeContext)
     assert path.read_bytes() == codecs.BOM_UTF8 + b"using A;\r\n"
 
 
+async def test_b066_a_bom_that_the_model_copied_matches_and_is_never_doubled(context: FakeContext) -> None:
+    path = context.root / "f.cs"
+    for old, new in (("\ufeffusing A;", "\ufeffusing B;"), ("\ufeffusing A;", "using B;"), ("using A;", "\ufeffusing B;")):
+        path.write_bytes(codecs.BOM_UTF8 + b"using A;\r\nend\r\n")
+        good(await context.use("edit", path="f.cs", old=old, new=new))
+        assert path.read_bytes() == codecs.BOM_UTF8 + b"using B;\r\nend\r\n"
+    bad(await context.use("edit", path="f.cs", old="\ufeffend", new="x"))  # there is no mark in the middle
+
+
 async def test_b069_what_read_shows_of_a_crlf_file_can_be_replaced(context: FakeContext) -> None:
     (context.root / "f").write_bytes(b"if x:\r\n  a\r\n  b\r\nend\r\n")
     shown = good(await context.use("read", path="f"))

@@ -158,10 +158,11 @@ def test_archived_and_trashed_sessions_are_not_gone_on_with_by_chance(proj: Path
     assert done.code == 2 and f"stead sessions restore {session}" in done.err
 
 
-def test_a_subfolder_belongs_to_its_project(proj: Path) -> None:
+def test_a_subfolder_is_a_project_of_its_own(proj: Path) -> None:
     session = stead("run", "-C", str(proj), "-m", script(proj, {"text": "ok"}), "--json", "one").json["session"]
     (proj / "deep").mkdir()
-    assert stead("run", "-C", str(proj / "deep"), "-c", "--json", "two").json["session"] == session
+    assert stead("run", "-C", str(proj / "deep"), "-c", "--json", "two").code == 3
+    assert stead("run", "-C", str(proj), "-c", "--json", "two").json["session"] == session
 
 
 def test_the_key_of_the_environment_is_taken_for_a_provider_added_without_one(proj: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -339,25 +339,6 @@ def test_b168_a_folder_inside_a_project_is_its_own(store: Store, repo: Path) -> 
     assert open_(store, repo) != open_(store, repo / "src")
 
 
-def test_b168_a_repository_inside_a_project_is_no_part_of_it(store: Store, root: Path, repo: Path, lamp: Path) -> None:
-    """What works in a project's subfolder stops at a clone or a worktree: their sessions and files are their own."""
-    git(repo, "worktree", "add", "-b", "inner", str(repo / ".trees" / "inner"))
-    git(lamp, "clone", str(repo), "clone")
-    (lamp / "clone" / "src").mkdir()
-    (lamp / "src").mkdir()
-    first, lamps = open_(store, repo), open_(store, lamp)
-    with store.view() as view:
-        found = [
-            projects.enclosing(view, projects.identify(path))
-            for path in (repo / ".trees" / "inner", lamp / "clone", lamp / "clone" / "src", repo / ".trees", lamp / "src")
-        ]
-    assert [one and one.id for one in found] == [None, None, None, first, lamps]
-    inner = open_(store, lamp / "clone")
-    with store.view() as view:
-        again = projects.enclosing(view, projects.identify(lamp / "clone" / "src"))
-    assert again is not None and again.id == inner
-
-
 def test_b168_a_moved_folder_is_offered_and_never_mixed(store: Store, root: Path, lamp: Path) -> None:
     first = open_(store, lamp)
     moved = root / "Lantern"
@@ -487,18 +468,6 @@ def test_resolve_says_what_fits(store: Store, root: Path) -> None:
         projects.resolve(view, "same")
     assert code(failed) == "ambiguous"
     assert {one["id"] for one in failed.value.to_json()["details"]["fitting"]} == set(both)
-
-
-def test_enclosing_goes_up_but_not_to_the_home_folder(
-    store: Store, root: Path, lamp: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, home = open_(store, lamp), open_(store, root)
-    (lamp / "src" / "deep").mkdir(parents=True)
-    (root / "else").mkdir()
-    monkeypatch.setenv("HOME", str(root))
-    with store.view() as view:
-        found = [projects.enclosing(view, projects.identify(path)) for path in (lamp / "src" / "deep", lamp, root, root / "else")]
-    assert [one and one.id for one in found] == [first, first, home, None]
 
 
 def test_rename_and_remove(store: Store, lamp: Path) -> None:

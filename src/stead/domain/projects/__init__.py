@@ -240,22 +240,6 @@ def find(view: Reads, folder: Identity | str | os.PathLike[str], *, disk: Disk =
     return _at(view, folder.path, folder.encoded) or _same_folder(view, folder, disk)
 
 
-def enclosing(view: Reads, folder: Identity, *, disk: Disk = DISK) -> Project | None:
-    """The project of this folder or of the nearest one above it that has one; home and `/` speak only for themselves.
-
-    A repository (a clone, a worktree, a submodule) is no part of a project that it lies in: the search ends at its top.
-    """
-    if (found := find(view, folder, disk=disk)) is not None:
-        return found
-    home = disk.real(os.path.expanduser("~"))
-    below, at = folder.folder, os.path.dirname(folder.folder)
-    while at not in ("/", home) and disk.key(os.path.join(below, ".git"), follow=False) is None:
-        if (found := _at(view, *encode_path(at))) is not None:
-            return found
-        below, at = at, os.path.dirname(at)
-    return None
-
-
 def candidates(view: Reads, folder: Identity, *, disk: Disk = DISK) -> list[Project]:
     """The projects that may have been moved to this folder: same device and inode, and nothing left at their own path."""
     rows = view.q(

@@ -11,7 +11,7 @@ import typer
 from stead.core.errors import SteadError
 from stead.interfaces.cli import ending, faults, out
 from stead.interfaces.cli.options import Agent, Folder, Model
-from stead.interfaces.cli.place import opened, project_here, session_named
+from stead.interfaces.cli.place import opened, session_named
 
 if TYPE_CHECKING:
     from stead.app import Stead
@@ -38,16 +38,18 @@ def chat(
     """Talk with the agent, line by line. What it wants to do is asked here; /help lists the commands."""
     if not sys.stdin.isatty():
         raise SteadError("usage", "chat needs a terminal.", hint="For programs there is `stead run`.")
+    from stead.domain import projects
     from stead.interfaces.cli.turn import Wanted
 
     with opened() as house:
         with house.store.view() as view:
             found = session_named(view, session, folder) if session is not None else None
-            here = project_here(view, folder)
+        if found is None:
+            projects.identify(folder)  # refuse a folder that does not exist before anybody types
         wanted = Wanted(
             session=found.id if found else None,
             parts=[],
-            project=here.folder if here is not None else folder,
+            project=folder,
             model=model,
             agent=agent,
         )

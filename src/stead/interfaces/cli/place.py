@@ -29,8 +29,8 @@ def opened() -> Iterator[Stead]:
 
 
 def project_here(view: Reads, folder: str = ".") -> Project | None:
-    """The project of this folder, or of the nearest one above it that has one. Raises `project_missing`."""
-    return projects.enclosing(view, projects.identify(folder))
+    """The project of exactly this folder: one above it is another project. Raises `project_missing`."""
+    return projects.find(view, projects.identify(folder))
 
 
 def session_named(view: Reads, text: str | None, folder: str = ".") -> Session:

@@ -126,13 +126,13 @@ def _session(house: Stead, folder: str, *, go_on: bool, resume: str | None) -> s
 
 
 def _wanted(house: Stead, folder: str, session: str | None, texts: list[str], files: list[str]) -> Wanted:
+    from stead.domain import projects
     from stead.interfaces.cli.turn import Wanted
 
-    with house.store.view() as view:
-        here = project_here(view, folder) if session is None else None  # also: the folder exists
-    project = here.folder if here is not None else folder
+    if session is None:
+        projects.identify(folder)  # refuse a folder that does not exist before files are taken in
     parts: list[Any] = [{"type": "text", "text": text} for text in texts]
-    return Wanted(session=session, parts=[*parts, *given.files(house, files)], project=project)
+    return Wanted(session=session, parts=[*parts, *given.files(house, files)], project=folder)
 
 
 # --- the run ------------------------------------------------------------------------------------------------------------------

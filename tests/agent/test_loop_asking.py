@@ -27,7 +27,7 @@ async def test_nobody_to_ask_means_denied_with_the_flag_that_would_allow_it(tmp_
         run = await at.prompt(None, "go", project=folder, model="fake/m")
         result = await run.result()
         assert result["outcome"] == "denied" and result["result"] == "ok" and result["changes"] == []
-        assert run.flags == ["--allow write"] and not (folder / "new.txt").exists()
+        assert run.flags == result["refused"] == ["--allow write"] and not (folder / "new.txt").exists()
         assert tools(at, run)[0]["status"] == "denied" and "nobody could be asked" in tools(at, run)[0]["error"]
         assert decided(at, run.session) == [("deny", "nobody", None)] and status(at, run.session) == "idle"
         assert events(at, run.session, "tool.started") == []

@@ -39,9 +39,11 @@ class RunHandle:
         self._task.add_done_callback(done)
 
     async def result(self) -> dict[str, Any]:
-        """Wait for the end and give the run as `Stead.run_json` does. Cancelling the wait does not abort the run."""
+        """Wait for the end and give the run as `Stead.run_json` does; where calls were refused because nobody could be asked, also
+        `refused`: the options that would have let them through. Cancelling the wait does not abort the run."""
         await self.ended()
-        return await asyncio.to_thread(self._house.run_json, self.id)
+        found = await asyncio.to_thread(self._house.run_json, self.id)
+        return {**found, "refused": self.flags} if self.flags else found
 
     async def ended(self) -> None:
         """Wait until the run ended or waits for a person."""

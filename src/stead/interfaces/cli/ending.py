@@ -24,7 +24,10 @@ def tell(house: Stead, played: Played, *, quiet: bool, session: bool = True) -> 
     if outcome == "denied":
         _refused(house, result, played.flags, go_on)
     elif outcome == "waiting":
-        out.err(f"stead: the run waits for a person; `{go_on}` goes on once it was answered.")
+        for ask in result["asks"]:
+            out.err(f"stead: waits for a person: {out.plain(str(ask.get('question') or ask.get('tool')))}")
+        out.err(f"  `{go_on}` will go on once it is answered, which this version cannot take later yet;")
+        out.err(f"  `stead sessions stop {result['session']}` ends the run.")
     elif outcome == "aborted":
         out.err(f"stead: aborted. What was done is kept; `{go_on} PROMPT` goes on.")
     if not quiet:

@@ -162,7 +162,13 @@ def test_a_signal_aborts_the_run_and_keeps_the_session(proj: Path, number: int, 
         "go",
     ]
     process = subprocess.Popen(
-        command, cwd=proj, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=proj,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # the tests themselves may run under nohup
     )
     until_running(proj)
     for _ in range(times):

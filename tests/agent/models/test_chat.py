@@ -113,11 +113,19 @@ def test_b192_calls_decide(finish: Any) -> None:
 
 @pytest.mark.parametrize(
     ("finish", "wanted"),
-    [("tool_calls", "stop"), ("stop", "stop"), ("length", "length"), ("content_filter", "content_filter"), (None, "stop")],
+    [("tool_calls", "stop"), ("stop", "stop"), ("length", "length"), ("content_filter", "content_filter")],
 )
 def test_b192_finish_without_calls(finish: Any, wanted: str) -> None:
     items = read(chunk({}, finish), "[DONE]")
     assert [type(item) for item in items] == [Finished] and items[-1].finish == wanted
+
+
+@pytest.mark.parametrize("finish", [None, ""])
+def test_b192_a_text_without_a_finish_reason_is_never_a_short_answer(finish: Any) -> None:
+    for events in ([chunk({"content": "It is"}, finish), "[DONE]"], [chunk({"content": "It is"}, finish)], ["[DONE]"]):
+        with pytest.raises(ProviderError) as caught:
+            read(*events)
+        assert (caught.value.code, caught.value.retryable) == ("stream_cut", True)
 
 
 def test_b192_finish_missing_and_legacy_call() -> None:
@@ -157,10 +165,10 @@ def test_arguments_that_are_merely_wrong_are_not_cut() -> None:
 
 def test_reasoning_fields_and_lists_of_chunks() -> None:
     for field in ("reasoning", "reasoning_content"):
-        items = read(chunk({field: "a", "content": ""}), chunk({field: "b", "content": None}), chunk({"content": "c"}), "[DONE]")
+        items = read(chunk({field: "a", "content": ""}), chunk({field: "b", "content": None}), chunk({"content": "c"}, "stop"))
         assert [(part["type"], part["text"]) for part in parts_of(items)] == [("reasoning", "ab"), ("text", "c")]
     thinking = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "so"}]
-    items = read(chunk({"content": thinking}), "[DONE]")
+    items = read(chunk({"content": thinking}, "stop"), "[DONE]")
     assert [(part["type"], part["text"]) for part in parts_of(items)] == [("reasoning", "hm"), ("text", "so")]
 
 
@@ -203,7 +211,8 @@ def test_error_in_mid_stream() -> None:
 
 def test_surrogate_pairs_cut_between_deltas() -> None:
     halves = (b"a\\ud83d", b"\\ude00b")
-    raw = b"".join(b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n' % half for half in halves) + b"data: [DONE]\n\n"
+    raw = b"".join(b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n' % half for half in halves)
+    raw += b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
     items = decode_all(ChatDecoder(ask(), "openai", Names([]), CountingIds()), raw)
     assert [item.text for item in items if isinstance(item, Delta)] == ["a", "😀b"]
     assert parts_of(items)[0]["text"] == "a😀b"

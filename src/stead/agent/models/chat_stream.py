@@ -64,8 +64,8 @@ class ChatDecoder:
             yield from self._choice(choices[0], event.data)
 
     def end(self) -> Iterator[Item]:
-        """Close everything and finish; without finish reason and end mark the answer was cut."""
-        if not (self.done or self.answered):
+        """Close everything and finish; a text without a finish reason was cut, whatever else the stream said."""
+        if not (self.answered or (self.done and self._calls)):  # the end mark alone ends no text: calls speak for themselves
             raise cut("the stream ended without a finish reason", self.tokens())
         for call in self._calls:
             yield from self._name(call, call.name)

@@ -186,7 +186,7 @@ def test_listed_are_the_newest_first_without_children_hidden_and_trashed_ones(st
     with store.view() as view:
         everything = [one.title for one in sessions.page(view)]
         assert everything == ["t8", "t7", "t6", "t4", "t2", "t1", "t0"]
-        assert [one.title for one in sessions.page(view, project="b" * 16)] == ["t7", "t1"]
+        assert [one.title for one in sessions.page(view, "b" * 16)] == ["t7", "t1"]
         assert [one.title for one in sessions.page(view, trashed=True)] == ["t5"]
         paged: list[str] = []
         before = None

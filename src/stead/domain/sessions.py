@@ -7,7 +7,7 @@ index. A part's body stands once, in its event; the tables hold keys, and readin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -347,28 +347,33 @@ def resolve(view: Reads, text: str, *, project: str | None = None) -> Session:
     return _session(rows[0])
 
 
-def latest(view: Reads, project: str) -> Session | None:
-    """The session last updated in this project that is not archived, hidden, deleted or a child."""
+def latest(view: Reads, *projects: str) -> Session | None:
+    """The session last updated in these projects (one, with those joined into it) that is not archived, hidden, deleted or a
+    child."""
     row = view.one(
-        f"SELECT {_COLUMNS} FROM sessions WHERE project=? AND archived=0 AND hidden=0 AND trashed=0 AND parent IS NULL"
+        f"SELECT {_COLUMNS} FROM sessions WHERE {_within(projects)} AND archived=0 AND hidden=0 AND trashed=0 AND parent IS NULL"
         " ORDER BY updated DESC, seq DESC LIMIT 1",
-        project,
+        *projects,
     )
     return _session(row) if row else None
 
 
 def page(
-    view: Reads, *, project: str | None = None, limit: int = 50, before: tuple[int, int] | None = None, trashed: bool = False
+    view: Reads, *projects: str, limit: int = 50, before: tuple[int, int] | None = None, trashed: bool = False
 ) -> list[Session]:
-    """A page of sessions, last updated first; `before` is the (updated, seq) of the last one seen. Children and hidden ones are
-    left out."""
+    """A page of the sessions of these projects (none: of all), last updated first; `before` is the (updated, seq) of the last one
+    seen. Children and hidden ones are left out."""
     where, args = "hidden=0 AND parent IS NULL AND trashed=?", [int(trashed)]
-    if project is not None:
-        where, args = where + " AND project=?", [*args, project]  # type: ignore[list-item]
+    if projects:
+        where, args = f"{where} AND {_within(projects)}", [*args, *projects]  # type: ignore[list-item]
     if before is not None:
         where, args = where + " AND (updated, seq)<(?,?)", [*args, *before]
     rows = view.q(f"SELECT {_COLUMNS} FROM sessions WHERE {where} ORDER BY updated DESC, seq DESC LIMIT ?", *args, limit)
     return [_session(row) for row in rows]
+
+
+def _within(projects: Sequence[str]) -> str:
+    return "project=?" if len(projects) == 1 else f"project IN ({', '.join('?' * len(projects))})"
 
 
 def with_children(view: Reads, session: str) -> list[str]:

@@ -33,6 +33,18 @@ def project_here(view: Reads, folder: str = ".") -> Project | None:
     return projects.find(view, projects.identify(folder))
 
 
+def offer_relink(house: Stead, folder: str) -> None:
+    """Tell of projects that seem to have been moved to this folder, which has none yet. Raises `project_missing`."""
+    from stead.interfaces.cli import out
+
+    here = projects.identify(folder)
+    with house.store.view() as view:
+        found = projects.candidates(view, here) if projects.find(view, here) is None else []
+    for one in found:
+        out.note(f"The project {one.name} was at {one.path} and seems to lie here now:")
+        out.note(f"  `stead project relink {one.id}` brings its sessions along.")
+
+
 def session_named(view: Reads, text: str | None, folder: str = ".") -> Session:
     """The session that `text` names, without one the last used in this folder's project. Raises `not_found`, `ambiguous`."""
     try:
@@ -43,8 +55,13 @@ def session_named(view: Reads, text: str | None, folder: str = ".") -> Session:
         project = None
     if text is not None:
         return sessions.resolve(view, text, project=project.id if project else None)
-    found = sessions.latest(view, project.id) if project else None
+    found = sessions.latest(view, *projects.members(view, project.id)) if project else None
     if found is None:
-        hint = "`stead sessions list --all` shows those of other projects."
+        moved = projects.candidates(view, projects.identify(folder))
+        hint = (
+            f"The project {moved[0].name} seems to lie here now: `stead project relink {moved[0].id}` brings its sessions along."
+            if moved
+            else "`stead sessions list --all` shows those of other projects."
+        )
         raise SteadError("not_found", "There is no session in this project.", hint=hint)
     return found

@@ -11,7 +11,7 @@ import typer
 from stead.core.errors import SteadError
 from stead.interfaces.cli import given, out
 from stead.interfaces.cli.options import Agent, Folder, Model
-from stead.interfaces.cli.place import opened, project_here
+from stead.interfaces.cli.place import offer_relink, opened, project_here
 
 if TYPE_CHECKING:
     from stead.agent.gate import Rule
@@ -126,11 +126,10 @@ def _session(house: Stead, folder: str, *, go_on: bool, resume: str | None) -> s
 
 
 def _wanted(house: Stead, folder: str, session: str | None, texts: list[str], files: list[str]) -> Wanted:
-    from stead.domain import projects
     from stead.interfaces.cli.turn import Wanted
 
     if session is None:
-        projects.identify(folder)  # refuse a folder that does not exist before files are taken in
+        offer_relink(house, folder)  # also: refuse a folder that does not exist before files are taken in
     parts: list[Any] = [{"type": "text", "text": text} for text in texts]
     return Wanted(session=session, parts=[*parts, *given.files(house, files)], project=folder)
 

@@ -39,7 +39,8 @@ def list_sessions(
     before = _position(cursor)
     with opened() as house, house.store.view() as view:
         chosen = _chosen(view, project, everything)
-        found = sessions.page(view, project=chosen, limit=limit + 1, before=before, trashed=trash)
+        which = projects.members(view, chosen) if chosen else []
+        found = sessions.page(view, *which, limit=limit + 1, before=before, trashed=trash)
         now = house.store.clock.now()
         more, found = len(found) > limit, found[:limit]
         rows = sessions_json(view, found)

@@ -31,6 +31,13 @@ COMMANDS: Mapping[str, Entry] = {
             "stop": Entry("End a session's run, in whichever process it works.", "sessions_change:stop"),
         },
     ),
+    "project": Entry(
+        "See projects, and bring a moved one's sessions along.",
+        below={
+            "list": Entry("List the projects, the last opened first.", "project:list_projects"),
+            "relink": Entry("Say that a project's folder now lies here.", "project:relink"),
+        },
+    ),
     "diff": Entry("Show what a session changed in files.", "diff:diff"),
     "usage": Entry("Show tokens and cost.", "usage:show_usage"),
     "config": Entry(

@@ -134,7 +134,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _DATABASE_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.postgres)
         if item.get_closest_marker("timeout") is None:
-            if item.get_closest_marker("long"):
+            if item.get_closest_marker("long") or _scale(100) > 1:  # at full size any property test may take its time
                 item.add_marker(pytest.mark.timeout(GUARD_LONG))
             elif item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.timeout(GUARD_SLOW))

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stead.domain.hunks import count, hunks, patch
@@ -45,6 +45,7 @@ LINES = st.lists(st.sampled_from([b"a", b"b", b"c\r", b"", b"\xff"]), max_size=1
 
 
 @given(LINES, LINES, st.booleans(), st.booleans())
+@example([b"b", b"a", b"b", b"a", b"a"], [b"b", b"b", b"a"], False, True)
 def test_a_hunk_holds_what_is_counted(old: list[bytes], new: list[bytes], end: bool, other: bool) -> None:
     before, after = b"\n".join(old) + b"\n" * end, b"\n".join(new) + b"\n" * other
     lines = [line for hunk in hunks(before, after) or [] for line in hunk["lines"]]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from difflib import SequenceMatcher
+Code = tuple[str, int, int, int, int]
 
 CONTEXT_LINES = 3
 # difflib is quadratic at worst: where old times new lines is more than this, the middle is taken as replaced whole.
@@ -60,13 +59,13 @@ def count(before: bytes | None, after: bytes | None) -> tuple[int, int]:
     if old is None or new is None:
         return 0, 0
     head, tail = _common(old, new)
-    old, new = old[head : len(old) - tail], new[head : len(new) - tail]
-    if len(old) * len(new) > EXACT_CELLS:
+    if _is_large(len(old) - head - tail, len(new) - head - tail):
         from collections import Counter
 
-        return (Counter(new) - Counter(old)).total(), (Counter(old) - Counter(new)).total()
-    same = sum(block.size for block in _matcher(old, new).get_matching_blocks())
-    return len(new) - same, len(old) - same
+        left, right = Counter(old[head : len(old) - tail]), Counter(new[head : len(new) - tail])
+        return (right - left).total(), (left - right).total()
+    changed = [code for code in _codes(old, new) if code[0] != "equal"]
+    return sum(j2 - j1 for *_, j1, j2 in changed), sum(i2 - i1 for _, i1, i2, _, _ in changed)
 
 
 def patch(path: str, status: str, found: list[dict[str, Any]] | None) -> str:
@@ -95,13 +94,47 @@ def _lines(content: bytes) -> list[bytes] | None:
     return re.findall(rb"[^\n]*\n|[^\n]+", content)
 
 
-def _groups(old: list[str], new: list[str]) -> list[list[tuple[str, int, int, int, int]]]:
+def _codes(old: Sequence[object], new: Sequence[object]) -> list[Code]:
+    """What turns the old lines into the new ones: (tag, old from, old to, new from, new to), equal lines included."""
     head, tail = _common(old, new)
-    if (len(old) - head - tail) * (len(new) - head - tail) <= EXACT_CELLS:
-        return [list(group) for group in _matcher(old, new).get_grouped_opcodes(CONTEXT_LINES)]
-    a, b = max(head - CONTEXT_LINES, 0), min(tail, CONTEXT_LINES)
-    whole = [("equal", a, head, a, head), ("replace", head, len(old) - tail, head, len(new) - tail)]
-    return [[*whole, ("equal", len(old) - tail, len(old) - tail + b, len(new) - tail, len(new) - tail + b)]]
+    a, b = len(old) - tail, len(new) - tail
+    codes: list[Code] = [("equal", 0, head, 0, head)] if head else []
+    if _is_large(a - head, b - head):
+        codes.append(("replace", head, a, head, b))
+    else:
+        from difflib import SequenceMatcher
+
+        between = SequenceMatcher(None, old[head:a], new[head:b], autojunk=False).get_opcodes()
+        codes += [(tag, i1 + head, i2 + head, j1 + head, j2 + head) for tag, i1, i2, j1, j2 in between]
+    return [*codes, ("equal", a, len(old), b, len(new))] if tail else codes
+
+
+def _is_large(old: int, new: int) -> bool:
+    return old * new > EXACT_CELLS
+
+
+def _groups(old: Sequence[object], new: Sequence[object]) -> list[list[Code]]:
+    """The changes with `CONTEXT_LINES` equal lines around them; those that share these lines stand together."""
+    groups: list[list[Code]] = []
+    group: list[Code] = []
+    for tag, i1, i2, j1, j2 in _codes(old, new):
+        if tag != "equal":
+            group.append((tag, i1, i2, j1, j2))
+        elif not group:
+            first = max(i2 - CONTEXT_LINES, i1)
+            group = [(tag, first, i2, j2 - (i2 - first), j2)]
+        elif i2 - i1 > 2 * CONTEXT_LINES:
+            groups.append([*group, (tag, i1, i1 + CONTEXT_LINES, j1, j1 + CONTEXT_LINES)])
+            group = [(tag, i2 - CONTEXT_LINES, i2, j2 - CONTEXT_LINES, j2)]
+        else:
+            group.append((tag, i1, i2, j1, j2))
+    if any(tag != "equal" for tag, *_ in group):
+        tag, i1, i2, j1, j2 = group[-1]
+        if tag == "equal":
+            kept = min(i2 - i1, CONTEXT_LINES)
+            group[-1] = (tag, i1, i1 + kept, j1, j1 + kept)
+        groups.append(group)
+    return groups
 
 
 def _common(old: Sequence[object], new: Sequence[object]) -> tuple[int, int]:
@@ -113,9 +146,3 @@ def _common(old: Sequence[object], new: Sequence[object]) -> tuple[int, int]:
     while tail < most - head and old[-1 - tail] == new[-1 - tail]:
         tail += 1
     return head, tail
-
-
-def _matcher(old: Sequence[Any], new: Sequence[Any]) -> SequenceMatcher[Any]:
-    from difflib import SequenceMatcher
-
-    return SequenceMatcher(None, old, new, autojunk=False)

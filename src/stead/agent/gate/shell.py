@@ -13,7 +13,7 @@ from stead.agent.gate.carry import Cargo, cargo
 from stead.agent.gate.known import SHELLS
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Language, Node, Parser
 
 _LONGEST = 65_536
 _DEEPEST = 6
@@ -87,12 +87,19 @@ class Script:
     texts: int = 0
 
 
-@cache
 def _parser() -> Parser:
+    """A fresh one for each text: bash's scanner keeps state in its parser, and was once seen to crash on random input."""
+    import tree_sitter
+
+    return tree_sitter.Parser(_language())
+
+
+@cache
+def _language() -> Language:
     import tree_sitter
     import tree_sitter_bash
 
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+    return tree_sitter.Language(tree_sitter_bash.language())
 
 
 def read(command: str, known: dict[str, str]) -> Script:

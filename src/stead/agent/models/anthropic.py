@@ -11,8 +11,7 @@ from stead.agent.models.anthropic_stream import AnthropicDecoder
 from stead.agent.models.base import Item, Request
 from stead.agent.models.files import as_text, encoded, is_image, is_pdf
 from stead.agent.models.history import Call, Names, Said, Step, arguments_of, arrange
-from stead.agent.models.http import IDLE, exchange, new_client
-from stead.core.ids import Ids, RandomIds
+from stead.agent.models.http import HttpModel, exchange
 from stead.core.jsontext import parse_foreign
 from stead.core.parts import FilePart, Meta, ReasoningPart, TextPart
 
@@ -21,15 +20,10 @@ _CACHED = {"type": "ephemeral"}
 _ROOM = 8_192  # tokens for the answer beside its thinking
 
 
-class AnthropicModel:
+class AnthropicModel(HttpModel):
     """A connection to a server that speaks Anthropic Messages. `url` is its bare origin."""
 
-    def __init__(
-        self, url: str, key: str | None = None, *, family: str = "anthropic", ids: Ids | None = None, idle: float = IDLE
-    ) -> None:
-        self.family = family
-        self._url, self._key, self._ids = url.rstrip("/"), key, ids or RandomIds()
-        self._client = new_client(url, idle=idle)
+    own_family = "anthropic"
 
     async def stream(self, request: Request) -> AsyncGenerator[Item, None]:
         """Call the model. Closing the generator closes the connection at once."""
@@ -42,10 +36,6 @@ class AnthropicModel:
         async with aclosing(exchange(self._client, f"{self._url}/v1/messages", headers, payload, decoder, self._key)) as items:
             async for item in items:
                 yield item
-
-    async def aclose(self) -> None:
-        """Close idle connections."""
-        await self._client.aclose()
 
 
 def body(request: Request, family: str, names: Names) -> dict[str, Any]:

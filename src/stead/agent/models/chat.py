@@ -12,39 +12,28 @@ from stead.agent.models.base import Item, Request
 from stead.agent.models.chat_stream import ChatDecoder, join_details
 from stead.agent.models.files import as_text, encoded, is_image, is_pdf
 from stead.agent.models.history import Call, Names, Said, Step, arrange
-from stead.agent.models.http import IDLE, exchange, new_client
-from stead.core.ids import Ids, RandomIds
+from stead.agent.models.http import HttpModel, exchange
 from stead.core.jsontext import parse_foreign
 from stead.core.parts import FilePart, Meta
 
 _CACHED = {"type": "ephemeral"}
 
 
-class ChatModel:
+class ChatModel(HttpModel):
     """A connection to a server that speaks Chat Completions. `url` ends with its version (`…/v1`)."""
 
-    def __init__(
-        self, url: str, key: str | None = None, *, family: str = "openai", ids: Ids | None = None, idle: float = IDLE
-    ) -> None:
-        self.family = family
-        self._url, self._key, self._ids = url.rstrip("/"), key, ids or RandomIds()
-        self._local = family == "ollama" or is_loopback(url)
-        self._client = new_client(url, idle=idle)
+    own_family = "openai"
 
     async def stream(self, request: Request) -> AsyncGenerator[Item, None]:
         """Call the model. Closing the generator closes the connection at once."""
         names = Names(request.tools)
         headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
         payload = body(request, self.family, names, url=self._url)
-        sent = _chars(payload["messages"]) if self._local else 0
+        sent = _chars(payload["messages"]) if self.family == "ollama" or is_loopback(self._url) else 0
         decoder = ChatDecoder(request, self.family, names, self._ids, key=self._key, sent=sent)
         async with aclosing(exchange(self._client, f"{self._url}/chat/completions", headers, payload, decoder, self._key)) as items:
             async for item in items:
                 yield item
-
-    async def aclose(self) -> None:
-        """Close idle connections."""
-        await self._client.aclose()
 
 
 def body(request: Request, family: str, names: Names, *, url: str = "") -> dict[str, Any]:

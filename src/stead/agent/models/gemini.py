@@ -13,8 +13,7 @@ from stead.agent.models.files import as_text, encoded, is_image, is_pdf
 from stead.agent.models.gemini_schema import cleaned
 from stead.agent.models.gemini_stream import GeminiDecoder
 from stead.agent.models.history import Call, Names, Said, Step, arguments_of, arrange
-from stead.agent.models.http import IDLE, exchange, new_client
-from stead.core.ids import Ids, RandomIds
+from stead.agent.models.http import HttpModel, exchange
 from stead.core.jsontext import parse_foreign
 from stead.core.parts import FilePart, Meta, ReasoningPart, TextPart
 
@@ -22,15 +21,10 @@ STAND_IN = "skip_thought_signature_validator"
 """What Google documents as the signature of a function call that its model did not make itself."""
 
 
-class GeminiModel:
+class GeminiModel(HttpModel):
     """A connection to the Gemini API. `url` is its bare origin."""
 
-    def __init__(
-        self, url: str, key: str | None = None, *, family: str = "gemini", ids: Ids | None = None, idle: float = IDLE
-    ) -> None:
-        self.family = family
-        self._url, self._key, self._ids = url.rstrip("/"), key, ids or RandomIds()
-        self._client = new_client(url, idle=idle)
+    own_family = "gemini"
 
     async def stream(self, request: Request) -> AsyncGenerator[Item, None]:
         """Call the model. Closing the generator closes the connection at once."""
@@ -43,10 +37,6 @@ class GeminiModel:
         async with aclosing(exchange(self._client, url, headers, payload, decoder, self._key)) as items:
             async for item in items:
                 yield item
-
-    async def aclose(self) -> None:
-        """Close idle connections."""
-        await self._client.aclose()
 
 
 def body(request: Request, family: str, names: Names) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import httpx2
 import orjson
@@ -16,6 +16,7 @@ from stead.agent.models.address import host_of, is_loopback
 from stead.agent.models.base import Item, ProviderError
 from stead.agent.models.errors import clean, cut, in_stream, refused
 from stead.agent.models.sse import Event, Reader
+from stead.core.ids import Ids, RandomIds
 from stead.core.jsontext import dump_foreign, parse_foreign, shown_deep
 from stead.core.parts import Tokens
 
@@ -59,6 +60,23 @@ def new_client(url: str, *, idle: float = IDLE) -> httpx2.AsyncClient:
         trust_env=not local,
         headers={"user-agent": "stead"},
     )
+
+
+class HttpModel:
+    """What the wire formats share: whose signatures they understand, the address, the key, and the connections to close."""
+
+    own_family: ClassVar[str]
+
+    def __init__(
+        self, url: str, key: str | None = None, *, family: str | None = None, ids: Ids | None = None, idle: float = IDLE
+    ) -> None:
+        self.family = family or self.own_family
+        self._url, self._key, self._ids = url.rstrip("/"), key, ids or RandomIds()
+        self._client = new_client(url, idle=idle)
+
+    async def aclose(self) -> None:
+        """Close idle connections."""
+        await self._client.aclose()
 
 
 def encode(body: dict[str, Any]) -> bytes:

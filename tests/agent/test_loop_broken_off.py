@@ -90,12 +90,14 @@ async def test_b073_the_next_request_is_valid_however_a_turn_broke_off(
         run = await at.prompt(None, "run it", project=folder, model=model, rules=[] if when == "before" else BASH, on_ask=never)
         await leave(at)
         monkeypatch.undo()
+        waits = how == "crash" and when == "before"  # it had only been waiting for a person: it waits on, and can be ended
         async with house(tmp_path) as at:
+            assert not waits or (status(at, run.session) == "waiting" and at.stop(run.session))
             stored = tools(at, run.id)
             assert len(stored) == count and all(one["status"] in ("error", "done") for one in stored)
             assert [event.data.n for event in events(at, run.session, "tool.ended")] == [2 - 1 + n for n in range(count)]
             assert len(events(at, run.session, "run.ended")) == 1
-            assert at.run_json(run.id)["outcome"] == ("aborted" if how == "abort" else "interrupted")
+            assert at.run_json(run.id)["outcome"] == ("aborted" if how == "abort" or waits else "interrupted")
             said = [one.get("error", "") for one in stored]
             assert all("Not started" in words and "Nothing was executed" in words for words in said[1:])
             if when == "before":

@@ -61,11 +61,36 @@ def test_waiting_keeps_the_run_open_and_says_how_to_go_on(proj: Path) -> None:
     assert (done.code, found["outcome"], len(found["asks"])) == (5, "waiting", 1)
     assert f"stead run -r {found['session']}" in done.err
     assert stead("sessions", "list", "--json", cwd=proj).json["sessions"][0]["status"] == "waiting"
-    assert stead("run", "-r", found["session"], "--json").json["error"]["code"] == "usage"
+    early = stead("run", "-r", found["session"], "--json")
+    assert early.json["error"]["code"] == "conflict" and found["asks"][0]["id"] in early.err and early.code == 1
     again = stead("run", "-r", found["session"], "--json", "more")
-    assert again.json["error"]["code"] == "conflict" and again.code == 1
+    assert again.json["outcome"] == "waiting" and again.json["queued"]["state"] == "held" and again.code == 5
     assert stead("sessions", "stop", found["session"]).code == 0
     assert stead("sessions", "list", "--json", cwd=proj).json["sessions"][0]["status"] == "aborted"
+    sent = stead("queue", "send", again.json["run"], "--json", cwd=proj)
+    assert (sent.code, sent.json["runs"][0]["run"], sent.json["runs"][0]["outcome"]) == (5, again.json["run"], "denied")
+
+
+def test_an_answer_from_the_inbox_goes_on_where_the_run_stopped(proj: Path) -> None:
+    turns = [use("bash", command="echo once >> log"), EDIT, use("ask", question="Which?", options=["a", "b"]), {"text": "end"}]
+    options = ["-C", str(proj), "-m", script(proj, *turns), "--allow", "bash", "--on-ask", "wait", "--json"]
+    found = stead("run", *options, "go").json
+    (approval,) = stead("inbox", "--json").json["asks"]
+    assert (approval["id"], approval["kind"], approval["status"]) == (found["asks"][0]["id"], "approval", "open")
+    assert stead("inbox", "answer", approval["id"], "--allow", "--json").json["waiting"] is True
+    late = stead("inbox", "answer", approval["id"], "--deny", "--json")
+    assert late.json["error"]["code"] == "ask_closed" and late.code == 1
+    on = stead("run", "-r", found["session"], "--on-ask", "wait", "--json")
+    assert (on.code, on.json["run"], on.json["outcome"]) == (5, found["run"], "waiting")
+    assert [change["path"] for change in on.json["changes"]] == ["calc.py"]
+    question = on.json["asks"][0]
+    assert stead("inbox", "answer", question["id"], "--allow", "--json").json["error"]["code"] == "usage"
+    assert stead("inbox", "answer", question["id"], "--text", "b").code == 0
+    done = stead("run", "-r", found["session"], "--json")
+    assert (done.code, done.json["run"], done.json["outcome"], done.json["result"]) == (0, found["run"], "done", "end")
+    assert (proj / "log").read_text() == "once\n"
+    shown = stead("sessions", "show", found["session"], "--json").json["messages"][-1]["parts"]
+    assert [part["output"] for part in shown if part.get("tool") == "ask"] == ["b"]
 
 
 def test_on_ask_comes_from_the_settings_where_no_flag_says(proj: Path) -> None:

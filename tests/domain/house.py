@@ -5,10 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from stead.core.parts import NO_TOKENS
-from stead.domain import asks, changes, runs, sessions, todos, usage
+from stead.agent import closing
+from stead.domain import asks, changes, partials, queue, runs, sessions, todos, usage
 from stead.store import Store, Tx
 
-FEATURES = [sessions.FEATURE, runs.FEATURE, asks.FEATURE, changes.FEATURE, todos.FEATURE, usage.FEATURE]
+FEATURES = [
+    sessions.FEATURE,
+    runs.FEATURE,
+    queue.FEATURE,
+    partials.FEATURE,
+    asks.FEATURE,
+    changes.FEATURE,
+    todos.FEATURE,
+    usage.FEATURE,
+]
 SESSION, PROJECT = "session000000001", "project000000001"
 
 
@@ -57,6 +67,13 @@ def delete(store: Store, name: str = SESSION) -> None:
         tx.append("system", sessions.SessionDeleted(session=name, usage=kept))
 
     store.write(job)
+
+
+def recover(store: Store, *dead: str) -> list[str]:
+    """What a restart does about the runs of dead processes; gives those that it ended."""
+    with store.view() as view:
+        left = [closing.look(store, run) for run in runs.left_by(view, dead)]
+    return [one.run.id for one in left if store.write(lambda tx, one=one: closing.interrupt(tx, one))]  # type: ignore[misc]
 
 
 def end(store: Store, run: runs.Run, outcome: runs.Outcome = "done", **fields: Any) -> bool:

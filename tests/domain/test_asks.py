@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from stead.core.errors import SteadError
-from stead.domain import asks, runs
+from stead.domain import asks, runs, sessions
 from stead.store import Store
 from tests.domain import house
-from tests.domain.house import SESSION
+from tests.domain.house import SESSION, recover
 
 
 def ask(store: Store, run: runs.Run, name: str = "ask1", kind: asks.Kind = "approval", **about: Any) -> None:
@@ -86,16 +86,37 @@ def test_nobody_waits_for_an_answer_to_a_run_that_ended(store: Store, run: runs.
     assert failed.value.code == "ask_closed"
 
 
-def test_the_asks_of_a_run_that_was_interrupted_by_a_crash_are_closed_with_it(store: Store, run: runs.Run) -> None:
+def test_a_run_that_died_with_an_open_ask_waits_on_and_the_ask_keeps_its_id(store: Store, run: runs.Run) -> None:
     ask(store, run)
-    store.write(lambda tx: runs.recover(tx, ["owner1"]))
-    assert names(store) == [] and get(store).status == "closed"
+    for _ in range(2):
+        assert recover(store, "owner1") == []
+        with store.view() as view:
+            assert runs.get(view, run.id).status == "waiting"
+        assert names(store) == ["ask1"] and get(store).status == "open"
+
+
+def test_a_run_that_died_behind_an_answer_before_anything_came_of_it_waits_on(store: Store, run: runs.Run) -> None:
+    house.call(store, run, 0, "c")
+    ask(store, run)
+    answer(store, {"allow": True})
+    assert recover(store, "owner1") == []
+    with store.view() as view:
+        found = asks.resumable(view, SESSION, run.id)
+    assert found is not None and found.status == "answered"
+
+
+def test_a_run_that_died_while_the_approved_call_ran_is_interrupted(store: Store, run: runs.Run) -> None:
+    house.call(store, run, 0, "c")
+    ask(store, run)
+    answer(store, {"allow": True})
+    store.write(lambda tx: tx.append(SESSION, sessions.ToolStarted(message=run.message, n=0, call="c"), run=run.id))
+    assert recover(store, "owner1") == [run.id]
 
 
 def test_a_waiting_run_keeps_its_ask_over_a_restart(store: Store, run: runs.Run) -> None:
     ask(store, run)
     store.write(lambda tx: tx.append(SESSION, runs.RunWaiting(run="run1", ask="ask1"), run="run1"))
-    store.write(lambda tx: runs.recover(tx, ["owner1"]))
+    recover(store, "owner1")
     assert names(store) == ["ask1"] and answer(store, {"allow": True}).status == "answered"
 
 

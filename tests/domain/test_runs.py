@@ -13,7 +13,7 @@ from stead.core.errors import SteadError
 from stead.domain import runs, sessions
 from stead.store import Store
 from tests.domain import house
-from tests.domain.house import SESSION
+from tests.domain.house import SESSION, recover
 
 
 def now(store: Store, run: str = "run1") -> runs.Run:
@@ -24,10 +24,6 @@ def now(store: Store, run: str = "run1") -> runs.Run:
 def kinds(store: Store, kind: str, name: str = SESSION) -> list[Any]:
     with store.view() as view:
         return [event.data for event in view.events(stream=name) if event.kind == kind]
-
-
-def recover(store: Store, *dead: str) -> list[str]:
-    return store.write(lambda tx: runs.recover(tx, dead))
 
 
 def results(store: Store) -> dict[str, dict[str, Any]]:
@@ -161,7 +157,7 @@ def test_recovery_closes_what_a_dead_process_left_once(store: Store, run: runs.R
 def test_a_clock_that_went_back_gives_no_negative_duration(store: Store, run: runs.Run, clock: ManualClock) -> None:
     house.call(store, run, 0, "c", started=True)
     clock.advance(-60_000)
-    store.write(lambda tx: runs.close_calls(tx, run, tx.now))
+    store.write(lambda tx: runs.close_calls(tx, run, why="The program ended"))
     assert results(store)["c"]["duration_ms"] == 0
 
 

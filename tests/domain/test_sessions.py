@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from stead.core.clock import ManualClock
 from stead.core.errors import SteadError
 from stead.core.ids import CountingIds
+from stead.core.jsontext import dumps
 from stead.domain import runs, sessions
 from stead.store import Store, Tx, open_store
 from tests.domain import house
@@ -100,6 +102,36 @@ def test_pages_from_the_newest_back(store: Store) -> None:
     assert [message.n for message in messages(store, limit=3)] == [5, 6, 7]
     assert [message.n for message in messages(store, limit=3, before=5)] == [2, 3, 4]
     assert messages(store, limit=3, before=1) == []
+
+
+def test_raw_messages_are_the_stored_bytes_and_say_what_the_objects_say(store: Store) -> None:
+    house.session(store)
+    run = house.start(store, text="odd \ud83d \0 \u2028 null")
+    house.call(store, run, 0, started=True)
+    result = {"status": "done", "output": "42\udc00"}
+    store.write(lambda tx: tx.append(SESSION, sessions.ToolEnded(message=run.message, n=0, call="c1", result=result)))
+    house.call(store, run, 1, "c2", started=True)
+    house.step(store, run, 2)
+    add(store)  # a message without parts
+    with store.view() as view:
+        raw, found = sessions.raw_messages(view, SESSION), sessions.messages(view, SESSION)
+        stored = {event.seq: event for event in view.events(stream=SESSION)}
+        assert [json.loads(one)["n"] for one in sessions.raw_messages(view, SESSION, limit=2, before=3)] == [1, 2]
+        assert sessions.raw_messages(view, "nobody") == []
+    bodies = (sessions.PartAdded, sessions.ToolEnded, sessions.StepEnded)
+    for text, message in zip(raw, found, strict=True):
+        one = json.loads(text)
+        assert {name: one.get(name) for name in ("n", "role", "author", "model", "run", "created", "stop_sequence")} == {
+            name: getattr(message, name) for name in ("n", "role", "author", "model", "run", "created", "stop_sequence")
+        }
+        for part, (n, whole) in zip(one["parts"], message.parts, strict=True):
+            ended = part["ended"]["result"] if "ended" in part else {"status": "running"} if "started" in part else {}
+            assert part["added"]["n"] == n and {**part["added"]["part"], **ended} == whole
+            if "started" in part:
+                assert stored[part["started"]].data.call == whole["call"]
+        for event in stored.values():
+            if isinstance(event.data, bodies) and event.data.message == message.n:
+                assert dumps(event.data.to_data()) in text
 
 
 def test_a_number_is_never_given_twice(store: Store) -> None:

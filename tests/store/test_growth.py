@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from stead.app import FEATURES
 from stead.domain import runs, sessions, usage
 from stead.store import Store, Tx, open_store
-from stead.store.sqlite import SQLite
 from tests.store.children import Child
+from tests.store.counting import Counting, counted
 from tests.support import scale
 
 SESSION = "s" * 16
@@ -79,39 +78,17 @@ def test_events_that_share_a_commit_share_its_pages(tmp_path: Path) -> None:
 # --- syncs --------------------------------------------------------------------------------------------------------------------
 
 
-class Counting(apsw.VFS):
-    """Counts the syncs of every file."""
-
-    def __init__(self) -> None:
-        self.syncs: list[str] = []
-        super().__init__("counting", "")
-
-    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:
-        vfs = self
-        path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
-
-        class File(apsw.VFSFile):
-            def xSync(self, flags: int) -> None:
-                vfs.syncs.append(path.rpartition("-")[2])
-                super().xSync(flags)
-
-        return File("", name, flags)  # type: ignore[arg-type]
-
-
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counting]:
-    vfs = Counting()
-    first = SQLite.__init__
-    monkeypatch.setattr(SQLite, "__init__", lambda self, path, vfs=None: first(self, path, vfs="counting"))
-    yield vfs
-    vfs.unregister()
+    with counted(monkeypatch) as vfs:
+        yield vfs
 
 
 def test_a_commit_is_one_sync_whatever_it_holds(tmp_path: Path, counting: Counting) -> None:
     with open_store(tmp_path / "house", FEATURES) as store:
         store.write(begin)
         store.write(message(0))
-        counting.syncs.clear()
+        counting.clear()
         for n in range(20):
             store.write(message(n))
         assert counting.syncs == ["wal"] * 20
@@ -121,7 +98,7 @@ def test_a_commit_is_one_sync_whatever_it_holds(tmp_path: Path, counting: Counti
         for future in futures:
             future.result(10)
         assert len(counting.syncs) < 20 + 60
-        counting.syncs.clear()
+        counting.clear()
         with store.view() as view:
             sessions.messages(view, SESSION)
         assert counting.syncs == []

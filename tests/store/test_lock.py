@@ -10,6 +10,7 @@ import pytest
 
 from stead.core.errors import SteadError
 from stead.store import faults, lock
+from stead.store.holders import Sign
 from stead.store.lock import ProcessLock, dead_owners, forget_owner, hold, living, using
 from tests.store.children import Child, Gate
 
@@ -137,14 +138,15 @@ def test_many_use_the_store_and_one_maintains_it(folder: Path) -> None:
 
 def test_who_waits_in_vain_is_told_for_whom(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "WAIT_SECONDS", 0.1)
-    held = ProcessLock(folder, "me", {"version": "9", "started": "yesterday"})
     fd = hold(folder, alone=True)
+    sign = Sign(folder, {"version": "9", "started": "yesterday"})
     with pytest.raises(SteadError) as failed:
         hold(folder)
     assert failed.value.code == "store_busy"
     assert f"process {os.getpid()} (stead 9, since yesterday)" in failed.value.message
     os.close(fd)
-    held.release()
+    sign.leave()
+    assert os.listdir(folder) == ["maintenance"]
     os.close(hold(folder))
 
 

@@ -117,6 +117,28 @@ def test_an_error_that_a_job_swallows_does_not_hurt_its_neighbours(store: Store)
         assert texts(store) == ["1", "3"]
 
 
+@pytest.mark.parametrize("how", ["swallowed", "raised"])
+def test_the_first_job_of_a_batch_has_no_savepoint_and_its_error_is_its_own_all_the_same(store: Store, how: str) -> None:
+    def first(tx: Any) -> str:
+        tx.append("a", Written(text="first"))
+        waiting = [store.submit(write("a", str(n))) for n in range(3)]  # they are behind it in its own batch
+        futures.extend(waiting)
+        try:
+            tx.q("SELECT * FROM no_such_table")
+        except Exception:
+            if how == "raised":
+                raise
+            return "went on"
+        raise AssertionError
+
+    futures: list[Future[Any]] = []
+    odd = store.submit(first)
+    failed = odd.exception(10) is not None
+    assert failed or how == "swallowed"
+    got = [future.result(10) for future in futures]
+    assert got == sorted(got) and texts(store) == ([] if failed else ["first"]) + ["0", "1", "2"]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, StopIteration, asyncio.CancelledError, GeneratorExit])
 def test_a_job_may_raise_anything_and_the_writer_goes_on(store: Store, error: type[BaseException]) -> None:
     def bad(tx: Any) -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from stead.agent.frames import Frame, Publish
 from stead.agent.models import retry
 from stead.agent.models.base import Closed, Delta, Finished, Opened, ProviderError, Request
-from stead.agent.models.count import estimate, part_chars
+from stead.agent.models.count import estimate, part_chars, tokens
 from stead.core.errors import SteadError
-from stead.core.parts import NO_TOKENS, Part, StepPart
-from stead.domain import sessions
-from stead.domain.runs import Run
+from stead.core.parts import NO_TOKENS, StepPart, Tokens
+from stead.domain import partials, sessions
 from stead.store.log import Tx
 
 if TYPE_CHECKING:
@@ -32,7 +29,6 @@ class Answers:
     loop: Loop
     open: _Call | None = None
     """The call that is not yet in the ledger."""
-    live: dict[int, _Live] = field(default_factory=dict)
 
     async def next(self, request: Request) -> None:
         """Make one call, with retries; its parts, usage and step part are stored when this returns."""
@@ -58,14 +54,13 @@ class Answers:
         async with aclosing(cast(Any, loop.connection.model.stream(request))) as items:
             async for item in items:
                 if isinstance(item, Delta):
-                    self.live[base + item.n].grow(item.text, loop.publish)
+                    await loop.live.grow(base + item.n, item.text)
                 elif isinstance(item, Opened):
-                    part_id = f"{loop.run.session}.{loop.run.message}.{base + item.n}"
-                    self.live[base + item.n] = _Live(item.part, loop.run, part_id)
+                    loop.live.open(base + item.n, item.part)
                     loop.next_n = max(loop.next_n, base + item.n + 1)
                 elif isinstance(item, Closed):
                     await loop.add(base + item.n, item.part)
-                    self.live.pop(base + item.n, None)
+                    loop.live.close(base + item.n)
                 elif isinstance(item, Finished):
                     return item
         raise ProviderError("stream_cut", "The answer ended without saying that it was finished.", retryable=True)
@@ -91,7 +86,13 @@ class Answers:
             message=run.message, n=n, part=part, project=run.project, provider=asked.provider, model=asked.name
         )
         self.open = None  # accounted for by this commit, which a cancellation does not take back
-        await loop.commit(lambda tx: tx.append(run.session, fact, run=run.id))
+
+        def job(tx: Tx) -> None:
+            tx.append(run.session, fact, run=run.id)
+            partials.close_model_call(tx, run)
+
+        loop.live.clear()
+        await loop.commit(job)
         loop.parts.append((n, part))
         loop.steps += 1
         loop.spend(cost)
@@ -110,36 +111,39 @@ class Answers:
 
         def job(tx: Tx) -> None:
             tx.append(run.session, fact, run=run.id)
-            if again and seen:
-                tx.append(run.session, retract, run=run.id)
+            if again:
+                partials.close_model_call(tx, run)
+                if seen:
+                    tx.append(run.session, retract, run=run.id)
 
         self.open = None
+        if again:
+            loop.live.clear()
         await loop.commit(job)
         loop.spend(fact.cost)
         if again:
             # The numbers stay used: a part that was seen and taken back never shares its id with another.
             loop.parts = [(n, part) for n, part in loop.parts if n < call.first]
-            self.live.clear()
 
     def _unfinished(
         self, call: _Call, purpose: Literal["failed", "aborted"], error: ProviderError | None = None
     ) -> sessions.CallEnded:
         """The ledger's row for a call without an end: what the provider said so far, else an estimate of what was sent and came."""
         loop = self.loop
-        tokens = error.tokens if error else None
-        if tokens is None:
+        used = error.tokens if error else None
+        if used is None:
             came = sum(part_chars(part) for n, part in loop.parts if n >= call.first)
-            came += sum(live.size for live in self.live.values())
+            came += loop.live.chars
             refused = error is not None and error.code != "stream_cut" and not came
-            tokens = NO_TOKENS if refused else estimate(call.request, came)
-        nothing = error is not None and error.code in _UNWORKED and tokens == NO_TOKENS
+            used = NO_TOKENS if refused else call.estimate(came)
+        nothing = error is not None and error.code in _UNWORKED and used == NO_TOKENS
         return sessions.CallEnded(
             purpose=purpose,
             project=loop.run.project,
             provider=loop.connection.provider,
             model=loop.connection.name,
-            tokens=tokens,
-            cost=0.0 if nothing else loop.connection.price(tokens),
+            tokens=used,
+            cost=0.0 if nothing else loop.connection.price(used),
             estimated=not nothing,
             code=error.code if error else None,
         )
@@ -148,38 +152,21 @@ class Answers:
         """The ledger's row for the call that the end of the run finds open."""
         return self._unfinished(self.open, purpose) if self.open else None
 
-    def cut(self) -> Iterator[tuple[int, Part]]:
-        """Texts and thoughts that had begun and will not be ended, by number."""
-        for n, live in sorted(self.live.items()):
-            if live.part["type"] in ("text", "reasoning") and live.size:
-                yield n, cast(Part, {**live.part, "text": live.text, "cut": True})
+    def unfinished(self) -> dict[str, Any] | None:
+        """The same as it stands now, to be kept in case nobody sees the end."""
+        return self._unfinished(self.open, "aborted").to_data() if self.open else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Call:
     """What was sent, and the number of the answer's first part."""
 
     request: Request
     first: int
+    _sent: Tokens | None = None
 
-
-@dataclass(slots=True)
-class _Live:
-    """A part that is still growing."""
-
-    part: Part
-    run: Run
-    part_id: str
-    pieces: list[str] = field(default_factory=list)
-    size: int = 0
-
-    @property
-    def text(self) -> str:
-        return "".join(self.pieces)
-
-    def grow(self, text: str, publish: Publish) -> None:
-        kind = self.part["type"]
-        if kind == "text" or kind == "reasoning":
-            publish(Frame(kind, self.run.session, self.run.id, self.part_id, self.size, text))
-        self.pieces.append(text)
-        self.size += len(text)
+    def estimate(self, came: int) -> Tokens:
+        """The tokens of the call when so many characters came back; what was sent is counted once."""
+        if self._sent is None:
+            self._sent = estimate(self.request, 0)
+        return {**self._sent, "output": tokens(came)}

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from stead.agent import gate, tools
-from stead.agent.frames import Frame
+from stead.agent import gate, orphans, tools
 from stead.agent.tools import paths
 from stead.agent.tools.base import Input, Interrupted, Result, Tool
+from stead.agent.tools.talk import ASK
 from stead.agent.workspace import CallContext
 from stead.core.errors import SteadError
 from stead.core.events import Fact
 from stead.core.parts import PatchFile, PatchPart, ToolPart
-from stead.domain import asks, changes, permissions, runs, sessions
+from stead.domain import asks, changes, partials, permissions, runs, sessions
 from stead.domain.people import LOCAL_ACTOR
 from stead.store.database import Reads
 from stead.store.log import Tx
@@ -30,6 +30,8 @@ Asker = Literal["deny", "allow", "wait"] | Ask
 """How a run asks: a policy, or a function that shows an open ask to a person and gives `{"allow": bool, "reason"?, "rules"?}` for
 an approval, `{"text": str}` for a question, None when nobody could be asked."""
 
+POLL_SECONDS = 0.1
+"""How often it is looked whether somebody answered elsewhere."""
 NOBODY = "Refused: this needs a person's approval and nobody could be asked. Nothing was executed."
 
 
@@ -55,6 +57,8 @@ class Calls:
 
     async def one(self, n: int, part: ToolPart) -> ToolPart:
         """Bring one pending call to its end and give the part with its result."""
+        if part["status"] == "running" and part["tool"] != ASK.name:  # begun by a process that died, and never run twice
+            return await self._end(n, part, runs.unknown_result(None, why="The program ended"))
         if part.get("cut"):
             error = "The arguments were cut off before they were complete, so nothing was executed. Send a shorter call."
             return await self._end(n, part, {"status": "error", "error": error})
@@ -62,6 +66,8 @@ class Calls:
         if isinstance(checked, Result):  # an unknown tool or unfit arguments: nothing to judge, nothing executed
             return await self._finish(n, part, checked, 0.0)
         tool, fit = checked
+        if part["status"] == "running":  # a question that was asked before the program ended: it still stands
+            return await self._perform(n, part, tool, fit, None)
         try:  # before the judgement: what is judged is where the paths lead now, not where they lead when somebody has answered
             judged = frozenset(paths.real(self.loop.root, text) for text in tool.paths(fit))
         except SteadError as failure:
@@ -109,35 +115,58 @@ class Calls:
 
     async def _ask(self, kind: asks.Kind, n: int, about: dict[str, Any]) -> Answer | None:
         loop, policy = self.loop, self.loop.on_ask
+        with loop.store.view() as view:
+            stands = asks.of_part(view, loop.run, n, kind)  # since before a restart
+        if stands is not None and stands.status == "answered":
+            return _answer(stands)
         if policy == "deny" or (policy == "allow" and kind == "question"):
             return None
         if policy == "allow":
             return {"allow": True, "by": "flag"}
+        found = stands if stands is not None and stands.status == "open" else await self._open(kind, n, about)
+        if policy == "wait":
+            await loop.commit(lambda tx: runs.wait(tx, loop.run, found.id))
+            raise Waiting
+        assert callable(policy)
+        answer = await self._asked(policy, found)
+
+        def settled(tx: Tx) -> asks.Ask:
+            """The answer that counts: the first one, from whatever surface it came."""
+            if asks.get(tx, found.id).status == "open":
+                if answer is None:
+                    asks.close(tx, found.id, "nobody could be asked")
+                else:
+                    asks.answer(tx, found.id, answer, by=str(answer.get("by") or LOCAL_ACTOR))
+            return asks.get(tx, found.id)
+
+        return _answer(await loop.commit(settled))
+
+    async def _open(self, kind: asks.Kind, n: int, about: dict[str, Any]) -> asks.Ask:
+        loop, run = self.loop, self.loop.run
         ask = loop.store.ids.new()
         packed = loop.store.blobs.pack(about)
 
-        def opened(tx: Tx) -> asks.Ask:
-            asks.open_ask(tx, ask, loop.run.session, loop.run.id, kind=kind, message=loop.run.message, n=n, about=tx.unpack(packed))
-            if policy == "wait":
-                tx.append(loop.run.session, runs.RunWaiting(run=loop.run.id, ask=ask), run=loop.run.id)
+        def job(tx: Tx) -> asks.Ask:
+            asks.open_ask(tx, ask, run.session, run.id, kind=kind, message=run.message, n=n, about=tx.unpack(packed))
             return asks.get(tx, ask)
 
-        found: asks.Ask = await loop.commit(opened)
-        if policy == "wait":
-            raise Waiting
-        assert callable(policy)
-        answer = await policy(found)
+        return cast(asks.Ask, await loop.commit(job))
 
-        def settled(tx: Tx) -> Answer | None:
-            """The answer that counts: the first one, from whatever surface it came."""
-            if asks.get(tx, ask).status == "open":
-                if answer is None:
-                    asks.close(tx, ask, "nobody could be asked")
-                else:
-                    asks.answer(tx, ask, answer, by=str(answer.get("by") or LOCAL_ACTOR))
-            return asks.get(tx, ask).answer
-
-        return cast("Answer | None", await loop.commit(settled))
+    async def _asked(self, policy: Ask, found: asks.Ask) -> Answer | None:
+        """Have the person asked here, until there is an answer, from here or from anywhere else."""
+        here = asyncio.ensure_future(policy(found))
+        try:
+            while True:
+                done, _ = await asyncio.wait([here], timeout=POLL_SECONDS)
+                if done:
+                    return here.result()
+                with self.loop.store.view() as view:
+                    if asks.get(view, found.id).status != "open":
+                        return None
+        finally:
+            if not here.done():
+                here.cancel()
+                await asyncio.wait([here])
 
     # --- doing ----------------------------------------------------------------------------------------------------------------
 
@@ -162,7 +191,12 @@ class Calls:
 
         if not await loop.commit(begin):
             raise asyncio.CancelledError  # nothing starts behind somebody's wish to stop
+        return await self._perform(n, part, tool, given, judged)
+
+    async def _perform(self, n: int, part: ToolPart, tool: Tool, given: Input, judged: frozenset[Path] | None) -> ToolPart:
+        loop = self.loop
         since = loop.store.clock.monotonic()
+        loop.live.begin_tool(n)
         try:
             result = await tools.perform(tool, given, self._context(n, part, judged))
         except Interrupted as cut:
@@ -170,6 +204,8 @@ class Calls:
             told = runs.unknown_result(ran, why="The run was aborted", output=cut.partial.output)
             loop.early.append((n, part["call"], told))
             raise
+        finally:
+            loop.live.end_tool()
         return await self._finish(n, part, result, loop.store.clock.monotonic() - since)
 
     async def _finish(self, n: int, part: ToolPart, result: Result, seconds: float) -> ToolPart:
@@ -203,6 +239,7 @@ class Calls:
                 tx.append(loop.run.session, first, run=loop.run.id)
             fact = sessions.ToolEnded(message=loop.run.message, n=n, call=part["call"], result=tx.unpack(packed))
             tx.append(loop.run.session, fact, run=loop.run.id)
+            partials.close_tool_call(tx, loop.run, n)
 
         await loop.commit(job)
         return cast(ToolPart, {**part, **end})
@@ -217,13 +254,6 @@ class Calls:
 
     def _context(self, n: int, part: ToolPart, judged: frozenset[Path] | None) -> CallContext:
         loop = self.loop
-        shown = 0
-
-        def show(text: str) -> None:
-            nonlocal shown
-            part_id = f"{loop.run.session}.{loop.run.message}.{n}"
-            loop.publish(Frame("tool_output", loop.run.session, loop.run.id, part_id, shown, text))
-            shown += len(text)
 
         async def question(text: str, options: list[str] | None) -> str:
             answer = await self._ask("question", n, {"question": text, "options": options or []})
@@ -234,16 +264,23 @@ class Calls:
 
         return CallContext(
             store=loop.store,
+            commit=loop.commit,
             run=loop.run,
             root=loop.root,
             call=part["call"],
-            environ=loop.environ,
+            environ={**loop.environ, orphans.MARK: f"{loop.run.id}.{n}"},
             data_dir=loop.data_dir,
             judged=judged,
             denied=self._denied(part["tool"]),
-            show=show,
+            show=loop.live.printed,
+            started=loop.live.spawned,
             question=question,
         )
+
+
+def _answer(ask: asks.Ask) -> Answer | None:
+    """The answer to an ask with who gave it; None when there is none."""
+    return None if ask.answer is None else {**ask.answer, "by": ask.answered_by}
 
 
 def _decided(part: ToolPart, action: Literal["allow", "deny"], by: str, decision: gate.Decision) -> permissions.PermissionDecided:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,15 +17,17 @@ from typing import Any, cast
 from stead.agent import context
 from stead.agent.answers import Answers
 from stead.agent.calls import Asker, Calls, Waiting, patch_of
+from stead.agent.closing import Lost
 from stead.agent.connect import Connection
 from stead.agent.frames import Frame, Publish
 from stead.agent.gate import Rule
+from stead.agent.live import Live
 from stead.agent.models.base import Request, Turn
 from stead.agent.models.count import part_chars
 from stead.agent.workspace import see_through
 from stead.core.errors import SteadError
 from stead.core.parts import NO_TOKENS, Part, ToolPart
-from stead.domain import asks, runs, sessions, usage
+from stead.domain import asks, partials, queue, runs, sessions, usage
 from stead.domain.runs import Outcome, Run
 from stead.store.log import Tx
 from stead.store.store import Store
@@ -73,10 +76,12 @@ class Loop:
     changes_after: int | None = None
     """While calls are being run: the `seq` behind which their changes stand."""
     answers: Answers = field(init=False)
+    live: Live = field(init=False)
     _chars: int = 0
 
     def __post_init__(self) -> None:
         self.answers = Answers(self)
+        self.live = Live(self, self.answers.unfinished)
 
     async def execute(self) -> Outcome:
         """Run to the end and give the outcome. The end is stored whatever happens, a cancellation included."""
@@ -95,6 +100,8 @@ class Loop:
             outcome = await self._work()
         except Waiting:
             return "waiting"
+        except Lost:
+            return "interrupted"  # somebody else ended it, or goes on with it: nothing is stored here any more
         except asyncio.CancelledError:
             outcome = "aborted"
         except SteadError as failure:
@@ -125,8 +132,11 @@ class Loop:
                     message = f"The model's tool calls were cut off {broken} times in a row; they were not executed."
                     raise SteadError("provider_error", message, hint="Allow longer answers, or ask for smaller steps.")
             elif self.steps and not any(part["type"] == "tool" for part in self._last_step()):
-                await self._note_short()
-                return "denied" if self.refused else "done"
+                if not await self._steered():
+                    await self._note_short()
+                    return "denied" if self.refused else "done"
+            elif self.steps:
+                await self._steered()
             self.check_limits()
             request = self._request()
             if self.connection.window is not None:
@@ -145,6 +155,18 @@ class Loop:
     def spend(self, cost: float | None) -> None:
         """Count the dollars of a call; None where its price is unknown."""
         self.spent = None if cost is None or self.spent is None else self.spent + cost
+
+    async def _steered(self) -> bool:
+        """Take up what the person wants to be said now: it is put behind the step that has just ended."""
+        with self.store.view() as view:
+            if queue.sent(view, self.run.session) is None:
+                return False
+        going_on = await self.commit(lambda tx: queue.steer(tx, self.run))
+        if going_on is None:  # taken back in the meantime
+            return False
+        self.run = going_on
+        self._load()
+        return True
 
     # --- tool calls -----------------------------------------------------------------------------------------------------------
 
@@ -165,7 +187,7 @@ class Loop:
             return view.last_seq(self.run.session)
 
     def _pending(self) -> list[tuple[int, ToolPart]]:
-        return [(n, part) for n, part in self.parts if part["type"] == "tool" and part["status"] == "pending"]
+        return [(n, part) for n, part in self.parts if part["type"] == "tool" and part["status"] in ("pending", "running")]
 
     def _last_step(self) -> list[Part]:
         """The parts of the newest model call, its step part last."""
@@ -182,11 +204,11 @@ class Loop:
             self.parts = [(n, cast(Part, self.store.blobs.resolve(part))) for n, part in stored.parts]
             self.next_n = sessions.next_part(view, self.run.session, self.run.message)
             self.spent = usage.of_run(view, self.run.id)["cost"]
+            self.steps = runs.count_steps(view, self.run)
+            asked = sessions.message(view, self.run.session, self.run.prompt)
         self._chars = context.fixed_chars(self.root) + sum(part_chars(part) for turn in self.history for part in turn.parts)
-        self.steps = sum(part["type"] == "step" for _, part in self.parts)
-        self.prompt = "\n".join(
-            part["text"] for turn in self.history[-1:] for part in turn.parts if turn.role == "user" and part["type"] == "text"
-        )
+        said = [self.store.blobs.resolve(part) for _, part in asked.parts]
+        self.prompt = "\n".join(part["text"] for part in said if part["type"] == "text")
 
     def _request(self) -> Request:
         turns = [*self.history]
@@ -203,15 +225,32 @@ class Loop:
         )
 
     async def commit(self, job: Callable[[Tx], Any]) -> Any:
-        """Run a job of this run's in the store; durable when it returns."""
-        return await self.store.commit(job, actor=f"run:{self.run.id}")
+        """Run a job of this run's in the store; durable when it returns. Raises `Lost` when the run is not ours any more."""
+        return await self.store.commit(self._ours(job), actor=f"run:{self.run.id}")
+
+    def submit(self, job: Callable[[Tx], Any]) -> Future[Any]:
+        """Like `commit`, as a future at once: the job is behind all that were handed over before it."""
+        return self.store.submit(self._ours(job), actor=f"run:{self.run.id}")
+
+    def _ours(self, job: Callable[[Tx], Any]) -> Callable[[Tx], Any]:
+        run = self.run
+
+        def guarded(tx: Tx) -> Any:
+            if not runs.held(tx, run):
+                raise Lost
+            return job(tx)
+
+        return guarded
 
     async def add(self, n: int, part: Part) -> None:
         """Store a closed part; durable when this returns."""
-        packed = self.store.blobs.pack(part)
-        await self.commit(
-            lambda tx: sessions.add_part(tx, self.run.session, self.run.message, n, tx.unpack(packed), run=self.run.id)
-        )
+        packed, run = self.store.blobs.pack(part), self.run
+
+        def job(tx: Tx) -> None:
+            sessions.add_part(tx, run.session, run.message, n, tx.unpack(packed), run=run.id)
+            partials.close_part(tx, run, n)
+
+        await self.commit(job)
         self.parts.append((n, part))
         if len(self.parts) > 1 and self.parts[-2][0] > n:
             self.parts.sort(key=lambda pair: pair[0])
@@ -242,7 +281,8 @@ class Loop:
         """Close everything that is open and end the run, in one job that no cancellation can take back."""
         run, blobs = self.run, self.store.blobs
         why = {"aborted": "The run was aborted"}.get(outcome, "The run ended")
-        cuts = [(n, blobs.pack(part)) for n, part in self.answers.cut()]
+        self.live.stop()
+        cuts = [(n, blobs.pack(part)) for n, part in self.live.cut()]
         early = [(n, call, blobs.pack(result)) for n, call, result in self.early]
         cost = self.answers.broken_off("aborted" if outcome == "aborted" else "failed")
 
@@ -254,15 +294,15 @@ class Loop:
             for n, call, packed in early:
                 fact = sessions.ToolEnded(message=run.message, n=n, call=call, result=tx.unpack(packed))
                 tx.append(run.session, fact, run=run.id)
-            runs.close_calls(tx, run, tx.now, why=why)
+            runs.close_calls(tx, run, why=why)
             if self.changes_after is not None and (patch := patch_of(tx, run, self.changes_after)):
                 n = max(self.next_n, sessions.next_part(tx, run.session, run.message))
                 sessions.add_part(tx, run.session, run.message, n, patch, run=run.id)
             asks.close_open(tx, run.session, run.id, why)
+            partials.close_run(tx, run)
             if cost is not None:
                 tx.append(run.session, cost, run=run.id)
             runs.end(tx, run.id, outcome, steps=runs.count_steps(tx, run), error=error)
 
-        future = self.store.submit(job, actor=f"run:{run.id}")
-        with suppress(asyncio.CancelledError):
-            await see_through(asyncio.wrap_future(future))
+        with suppress(asyncio.CancelledError, Lost):
+            await see_through(asyncio.wrap_future(self.submit(job)))

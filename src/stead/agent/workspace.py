@@ -32,6 +32,8 @@ class CallContext:
     """`tools.base.Context` for one call of one run."""
 
     store: Store
+    commit: Callable[[Callable[[Tx], Any]], Awaitable[Any]]
+    """Stores what the run does; refuses when the run is not this process's any more."""
     run: Run
     root: Path
     call: str
@@ -40,6 +42,7 @@ class CallContext:
     judged: frozenset[Path] | None
     denied: Callable[[Path], bool]
     show: Callable[[str], None]
+    started: Callable[[dict[str, Any]], None]
     question: Callable[[str, list[str] | None], Awaitable[str]]
     digests: dict[Path, str] = field(default_factory=dict)
 
@@ -79,7 +82,7 @@ class CallContext:
                     tx.put(prepared)
             return tx.append(self.run.session, fact, run=self.run.id).seq
 
-        seq = await self.store.commit(capture)
+        seq = await self.commit(capture)
         try:
             made = await asyncio.to_thread(_apply, target, content, mode)
         except (OSError, SteadError) as error:
@@ -93,11 +96,18 @@ class CallContext:
     async def keep(self, content: bytes) -> str:
         """Store bytes as a blob and give its hash."""
         prepared = await asyncio.to_thread(self.store.blobs.prepare, content)
-        return await self.store.commit(lambda tx: tx.put(prepared))
+        digest: str = await self.commit(lambda tx: tx.put(prepared))
+        return digest
 
     def progress(self, text: str) -> None:
         """Show more of this call's output while it runs."""
         self.show(text)
+
+    def spawned(self, pid: int) -> None:
+        """Keep what is needed to find a process again that this call started, should nobody see its end."""
+        from stead.agent.orphans import describe
+
+        self.started(describe(pid))
 
     async def ask(self, question: str, options: list[str] | None) -> str:
         """Ask the person and wait for the answer."""
@@ -106,7 +116,7 @@ class CallContext:
     async def set_todos(self, items: list[dict[str, str]]) -> None:
         """Replace the session's list of todos."""
         wanted: Any = [(item["text"], item["status"]) for item in items]
-        await self.store.commit(lambda tx: todos.replace(tx, self.run.session, wanted, self.run.id))
+        await self.commit(lambda tx: todos.replace(tx, self.run.session, wanted, self.run.id))
 
     def seen(self, path: Path, digest: str) -> None:
         """Remember that the model has read `path` with this SHA-256."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from stead.core.errors import SteadError
 from stead.domain import attachments, runs, sessions, settings, usage
+from stead.store.collect import names_in
 from stead.store.log import Tx
 
 if TYPE_CHECKING:
@@ -28,14 +29,27 @@ def delete(house: Stead, session: str, by: str) -> list[str]:
         threading.Event().wait(_WAIT_SECONDS)
     with house.store.view() as view:
         keep = settings.effective(view, file_layer=house.user_file().settings)["attachments.on_delete"].value == "keep"
-    gone, files = house.store.write(lambda tx: _forget(tx, session, keep), actor=by)
+    gone, files, blobs = house.store.write(lambda tx: _forget(tx, session, keep), actor=by)
     for attachment in files:
         attachments.remove(house.data / "attachments", attachment)
+    _purge(house, blobs)
     return gone
 
 
-def _forget(tx: Tx, session: str, keep: bool) -> tuple[list[str], list[str]]:
+def _purge(house: Stead, blobs: set[str]) -> None:
+    """What was deleted is gone from blobs, free pages and the write-ahead log as well: without the day's grace of an ordinary
+    collection, for what is about to be stored again is put there anew."""
+    from stead.store.collect import collect
+
+    if not collect(house.store, age_ms=0, among=blobs)["whole"]:
+        import logging
+
+        logging.getLogger("stead").warning("what was deleted stays in the write-ahead log until every reader has ended")
+
+
+def _forget(tx: Tx, session: str, keep: bool) -> tuple[list[str], list[str], set[str]]:
     gone = sessions.with_children(tx, session)
+    blobs = {digest for one in gone for digest in names_in(data for (data,) in tx.q("SELECT data FROM events WHERE stream=?", one))}
     files = [] if keep else [file for one in gone for file in sessions.attachments_of(tx, one)]
     for one in gone:
         if runs.active(tx, one) is not None:
@@ -43,4 +57,4 @@ def _forget(tx: Tx, session: str, keep: bool) -> tuple[list[str], list[str]]:
         settings.forget(tx, "session", one)
         tx.append("system", sessions.SessionDeleted(session=one, usage=usage.sums_of(tx, one)))
         tx.forget_stream(one)
-    return gone, files
+    return gone, files, blobs

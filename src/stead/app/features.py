@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from stead.domain import asks, changes, people, permissions, projects, providers, runs, sessions, settings, todos, usage
+from stead.domain import (
+    asks,
+    changes,
+    partials,
+    people,
+    permissions,
+    projects,
+    providers,
+    queue,
+    runs,
+    sessions,
+    settings,
+    todos,
+    usage,
+)
 
 FEATURES = (
     people.FEATURE,
@@ -11,6 +25,8 @@ FEATURES = (
     settings.FEATURE,
     sessions.FEATURE,
     runs.FEATURE,
+    queue.FEATURE,
+    partials.FEATURE,
     asks.FEATURE,
     changes.FEATURE,
     permissions.FEATURE,

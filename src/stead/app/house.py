@@ -6,7 +6,7 @@ Importing this module is cheap; the agent and its libraries are imported when a 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +16,21 @@ from stead.config.places import config_folder, data_folder
 from stead.core.clock import Clock, SystemClock, rfc3339
 from stead.core.events import Event
 from stead.core.ids import Ids, RandomIds
-from stead.domain import runs, settings
+from stead.domain import queue, runs, settings
 from stead.domain.people import LOCAL_ACTOR
 from stead.store.store import Store, open_store
 
 if TYPE_CHECKING:
     from stead.agent.calls import Asker
+    from stead.agent.connect import Connection
     from stead.agent.frames import Frame
     from stead.agent.gate import Rule
     from stead.agent.models.base import Model
     from stead.app.handle import RunHandle
-    from stead.app.starting import Plan
+    from stead.app.starting import Wish
     from stead.config.layers import UserFile
     from stead.config.secrets import Secrets
+    from stead.domain import asks
 
 
 class Stead:
@@ -69,7 +71,7 @@ class Stead:
         store = open_store(database_url or data, FEATURES, folder=data if database_url else None, **made)  # type: ignore[arg-type]
         house = cls(store, data, config, around, models or {})
         try:
-            recover(store, data / "locks")
+            house.recover()
         except BaseException:
             house.close()
             raise
@@ -83,7 +85,7 @@ class Stead:
 
         try:
             for handle in self.running():
-                handle.abort()
+                handle.leave()
             for handle in self.running():
                 await handle.ended()
         finally:
@@ -100,9 +102,17 @@ class Stead:
     def _left_open(self, owner: str) -> bool:
         try:
             with self.store.view() as view:
+                waiting = owner in queue.owners(view)
+            if waiting:  # others may begin what waited here
+                self.store.write(lambda tx: queue.leave(tx, owner))
+            with self.store.view() as view:
                 return runs.owned(view, owner)
         except Exception:  # a store that cannot be read may hold some
             return True
+
+    def recover(self) -> None:
+        """Close what dead processes left open. Idempotent; `open` has done it once. From a coroutine, call it in a thread."""
+        recover(self.store, self.data / "locks")
 
     # --- running --------------------------------------------------------------------------------------------------------------
 
@@ -122,30 +132,99 @@ class Stead:
     ) -> RunHandle:
         """Send a prompt and give its run once `run.started` is durable. `session` None begins one in the folder `project`.
 
+        While the session has a run that has not ended, or prompts that wait, the prompt is queued behind them (`prompt.queued` is
+        durable then) and begins in its turn, as long as this process lives; `RunHandle.run` is None meanwhile.
         `parts` is text or a list of parts; `key` makes the call idempotent within the session. `max_cost` is dollars.
-        Raises before anything is stored: `project_missing`, `not_found`, `no_key`, `usage`, `script_invalid`, `conflict`.
+        Raises before anything is stored: `project_missing`, `not_found`, `no_key`, `usage`, `script_invalid`.
         """
         import asyncio
 
+        from stead.app.starting import Wish
+
+        wish = Wish(session, project, agent, model, key, max_steps, max_cost, rules, on_ask)
+        # A caller who goes away does not leave behind a stored prompt that nobody works on.
+        return await asyncio.shield(self._prompt(wish, parts))
+
+    async def enqueue(self, session: str | None, parts: str | Sequence[Any], **wish: Any) -> str:
+        """Store a prompt for whichever process works for the store (`work`), and give the id of the run that it will be.
+
+        Arguments as for `prompt`, whose checks are made now; durable when it returns. It needs no process to stay.
+        """
+        import asyncio
+
+        from stead.app.starting import Wish
+
+        return (await asyncio.shield(self._prompt(Wish.of(session, here=False, **wish), parts))).id
+
+    async def _prompt(self, wish: Wish, parts: str | Sequence[Any]) -> RunHandle:
+        import asyncio
+
         from stead.agent.begin import prompt_parts
-        from stead.app.starting import Wish, plan
+        from stead.app.handle import RunHandle
+        from stead.app.starting import plan
 
         given = prompt_parts(parts)
-        planned = plan(self, Wish(session, project, agent, model, key, max_steps, max_cost, rules, on_ask))
-        packed = [await asyncio.to_thread(self.store.blobs.pack, part) for part in given]
-        # A caller who goes away does not leave behind a stored prompt that nobody works on.
-        return await asyncio.shield(self._begin(planned, packed))
+        start, connection = plan(self, wish)
+        packed = await asyncio.to_thread(self.store.blobs.pack, given)
+        await self._free(wish.session)
+        begun = await self.store.commit(lambda tx: start.job(tx, packed), actor=LOCAL_ACTOR)
+        if not begun.fresh or not wish.here:
+            return self._running.get(begun.id) or RunHandle(self, begun.id, begun.session, begun.run)
+        return self._take(RunHandle(self, begun.id, begun.session, begun.run, wish.on_ask), connection)
 
-    async def _begin(self, planned: Plan, packed: Sequence[Any]) -> RunHandle:
+    async def _free(self, session: str | None) -> None:
+        """See to it that no prompt waits for a run whose process has died."""
+        import asyncio
+
+        if session is None:
+            return
+        with self.store.view() as view:
+            before = runs.active(view, session)
+        if before is not None and before.status == "running" and not self._mine(before) and not self.alive(before.owner):
+            await asyncio.to_thread(self.recover)
+
+    def _take(self, handle: RunHandle, connection: Connection | None = None) -> RunHandle:
+        self._running[handle.id] = handle
+        handle.start(connection)
+        return handle
+
+    def take(self, run: runs.Run) -> RunHandle:
+        """Work here on a run that was just begun under this process's name."""
         from stead.app.handle import RunHandle
 
-        run, fresh = await self.store.commit(lambda tx: planned.start.job(tx, packed), actor=LOCAL_ACTOR)
-        if not fresh:
-            return self._running.get(run.id) or RunHandle(self, run, None)
-        handle = RunHandle(self, run, planned.loop(run))
-        self._running[run.id] = handle
-        handle.start()
-        return handle
+        return self._take(RunHandle(self, run.id, run.session, run))
+
+    def _mine(self, run: runs.Run) -> bool:
+        return self._owner is not None and run.owner == self._owner.id
+
+    async def resume(self, session: str, *, on_ask: Asker | None = None) -> RunHandle:
+        """Go on with the session's run that waits for a person, from where it stopped; no tool that ran is run again.
+
+        `on_ask` says how the person is asked from now on. Raises `not_found` when no run waits there, `conflict` when its question
+        is still open and `on_ask` cannot put it to anybody.
+        """
+        from stead.app.handle import RunHandle
+        from stead.app.waits import resume
+
+        run = await self.store.commit(resume(self, session, on_ask), actor=LOCAL_ACTOR)
+        return self._take(RunHandle(self, run.id, session, run, on_ask))
+
+    async def begin(self, prompt: str, *, on_ask: Asker | None = None) -> RunHandle:
+        """Wait here for the turn of a queued prompt, and work on it. A held one is let go on. Raises `conflict` when it has begun
+        or was taken back, `not_found`."""
+        from stead.app.handle import RunHandle
+
+        owner = self.owner()
+        found = await self.store.commit(lambda tx: queue.release(tx, prompt, owner), actor=LOCAL_ACTOR)
+        await self._free(found.session)
+        return self._take(RunHandle(self, prompt, found.session, None, on_ask))
+
+    async def work(self, *, most: int = 4, idle: Callable[[], bool] = lambda: False) -> None:
+        """Work on queued prompts that nobody in particular waits for, up to `most` at a time, until cancelled or until nothing is
+        left to do and `idle()` is true. Any number of processes may do so at once: each prompt is worked on by one."""
+        from stead.app.working import work
+
+        await work(self, most, idle)
 
     def running(self) -> list[RunHandle]:
         """The runs of this process that have not ended."""
@@ -162,11 +241,20 @@ class Stead:
         if run is None:
             return False
         asked = self.store.write(lambda tx: runs.request_abort(tx, run.id, by=by), actor=by)
-        mine = self._owner is not None and run.owner == self._owner.id
-        nobody = run.id not in self._running if mine else not self.alive(run.owner)
+        nobody = run.id not in self._running if self._mine(run) else not self.alive(run.owner)
         if run.status == "waiting" or nobody:
-            self.store.write(lambda tx: end_unowned(tx, run), actor=by)
+            end_unowned(self.store, run)
         return asked
+
+    def answer(self, ask: str, answer: dict[str, Any], *, by: str = LOCAL_ACTOR) -> asks.Ask:
+        """Answer an open question or approval, once, from any process: `{"text": str}`, or `{"allow": bool, "reason"?, "rules"?}`.
+
+        Durable when it returns. A run at work goes on by itself; one that waits goes on with `resume`. Raises `not_found`, `usage`
+        for an answer that does not fit, `ask_closed` when it was answered or withdrawn before.
+        """
+        from stead.app.waits import answer as given
+
+        return self.store.write(given(ask, answer, by), actor=by)
 
     def delete(self, session: str, *, by: str = LOCAL_ACTOR) -> list[str]:
         """Delete a session and its children for good, and give their ids. What they cost stays in the ledger.
@@ -185,11 +273,18 @@ class Stead:
         self._frames.append(listener)
         return lambda: self._frames.remove(listener)
 
-    def watch(self, after: int = 0, stream: str | None = None) -> AsyncIterator[Event[Any] | Frame]:
+    def watch(self, after: int = 0, stream: str | None = None) -> AsyncGenerator[Event[Any] | Frame]:
         """Every committed event behind `after`, in order and without a gap, with the frames of this process between them."""
         from stead.app.watching import watch
 
-        return watch(self.store, self.on_frame, after, stream)
+        return watch(self, after, stream)
+
+    def follow(self, handle: RunHandle, after: int = 0) -> AsyncGenerator[Event[Any] | Frame]:
+        """What is committed behind `after` of the run that `handle` holds, with its frames, up to its end or to where it waits.
+        Where the prompt was said in another run, that run's from there on."""
+        from stead.app.watching import follow
+
+        return follow(self, handle, after)
 
     def run_json(self, run: str) -> dict[str, Any]:
         """A run as every surface shows it: `{session, run, outcome, result, error, usage, cost, changes, asks}`."""

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from stead.core.errors import SteadError
-from stead.domain import asks, projects, runs, sessions
+from stead.domain import asks, partials, projects, queue, runs, sessions
+from stead.store.database import Reads
 from stead.store.lock import alive, dead_owners, forget_owner, living
-from stead.store.log import Tx
 from stead.store.store import Store
+
+DIED = "Its program ended before its turn came."
 
 
 def recover(store: Store, locks: Path) -> None:
-    """Close what dead processes left open. Costs a look into a folder and one small query where there is nothing to do."""
-    dead = set(dead_owners(locks)) if locks.is_dir() else set()
-    if store.database.name == "sqlite":  # all its processes are on this machine: an owner without a lock file is dead as well
-        with store.view() as view:
-            owners = runs.owners(view)
-        dead |= owners - {about["id"] for about in living(locks)} if owners else set()
+    """Close what dead processes left open. Costs a look into a folder and two small queries where there is nothing to do."""
+    dead = _dead(store, locks)
     if not dead:
         return
     try:
@@ -25,23 +24,71 @@ def recover(store: Store, locks: Path) -> None:
     except SteadError as error:
         if error.code not in ("disk_full", "read_only") or store.database.name != "sqlite":
             raise
-        store.see(runs.as_closed(sorted(dead)))  # nothing can be written now: what is shown says it all the same
+        with store.view() as view:  # nothing can be written now: what is shown says it all the same
+            waiting = [run.id for run in runs.left_by(view, dead) if asks.resumable(view, run.session, run.id)]
+        store.see(runs.as_closed(dead, waiting))
+
+
+def end_unowned(store: Store, run: runs.Run) -> None:
+    """End a run on which no process works: one that waits for a person, or whose process died."""
+    from stead.agent import closing
+
+    why = "The run was aborted"
+    left = closing.look(store, run, why=why)
+    store.write(lambda tx: closing.abort(tx, left, why))
+
+
+def _dead(store: Store, locks: Path) -> set[str]:
+    """The owners of runs and of waiting prompts that live no more."""
+    dead = set(dead_owners(locks)) if locks.is_dir() else set()
+    if store.database.name == "sqlite":  # all its processes are on this machine: an owner without a lock file is dead as well
+        with store.view() as view:
+            owners = runs.owners(view) | queue.owners(view)
+        dead |= owners - {about["id"] for about in living(locks)} if owners else set()
+    return dead
 
 
 def _close(store: Store, locks: Path, dead: set[str]) -> None:
+    from stead.agent import closing
     from stead.agent.workspace import settle
 
     settled = settle(store, lambda session: _root_of(store, session), lambda run: _at_work(store, locks, run))
-    store.write(lambda tx: runs.recover(tx, sorted(dead)))
+    with store.view() as view:
+        left = runs.left_by(view, dead)
+        found = _processes(view, left)
+    looked = [closing.look(store, run, found=found.get(run.id)) for run in left]
+    for one in looked:
+        store.write(lambda tx, one=one: closing.interrupt(tx, one))  # type: ignore[misc]
+    if queue_owners := dead & _waited_for(store):
+        store.write(lambda tx: queue.hold_of(tx, queue_owners, DIED))
     for owner in dead if settled else ():
         forget_owner(locks, owner)
 
 
-def end_unowned(tx: Tx, run: runs.Run) -> None:
-    """End a run on which no process works."""
-    asks.close_open(tx, run.session, run.id, "The run was aborted")
-    runs.close_calls(tx, run, tx.now, why="The run was aborted")
-    runs.end(tx, run.id, "aborted", steps=runs.count_steps(tx, run))
+def _processes(view: Reads, left: Iterable[runs.Run]) -> dict[str, dict[int, str]]:
+    """What still ran of the open calls of these runs, and was ended: a sentence by run and part number."""
+    known = {
+        (run.id, call.n): seen.get(call.n)
+        for run in left
+        for seen in [partials.tool_calls(view, run.session, run.message)]
+        for call in runs.open_calls(view, run)
+        if call.started is not None and call.tool == "bash"
+    }
+    if not known:
+        return {}
+    from stead.agent import orphans
+
+    told: dict[str, dict[int, str]] = {}
+    processes = {f"{run}.{n}": call.process if call else None for (run, n), call in known.items()}
+    for mark, sentence in orphans.end(processes).items():
+        run, _, n = mark.rpartition(".")
+        told.setdefault(run, {})[int(n)] = sentence
+    return told
+
+
+def _waited_for(store: Store) -> set[str]:
+    with store.view() as view:
+        return queue.owners(view)
 
 
 def _at_work(store: Store, locks: Path, run: str) -> bool:
@@ -50,7 +97,7 @@ def _at_work(store: Store, locks: Path, run: str) -> bool:
             found = runs.get(view, run)
         except SteadError:
             return False
-    return found.status != "ended" and alive(locks, found.owner)
+    return found.status == "running" and alive(locks, found.owner)
 
 
 def _root_of(store: Store, session: str) -> Path | None:

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from stead.core.clock import rfc3339
+from stead.core.errors import SteadError
 from stead.core.events import Event
+from stead.core.parts import NO_TOKENS
 from stead.core.text import cut_bytes
-from stead.domain import asks, changes, projects, runs, sessions, usage
+from stead.domain import asks, changes, partials, projects, queue, runs, sessions, usage
 from stead.store.blobs import Blobs
 from stead.store.database import Reads
 from stead.store.store import Store
@@ -24,9 +26,14 @@ TEXT_BYTES = 64 << 10
 
 
 def run_json(store: Store, run: str) -> dict[str, Any]:
-    """A run: `{session, run, outcome, result, error, usage, cost, changes, asks}`. Raises `not_found`."""
+    """A run: `{session, run, outcome, result, error, usage, cost, changes, asks}`; of a prompt that was said in another run, that
+    one; of one that waits in the queue, what there is of it. Raises `not_found`."""
     with store.view() as view:
-        found = runs.get(view, run)
+        run = queue.became(view, run)
+        try:
+            found = runs.get(view, run)
+        except SteadError:
+            return _unbegun(queue.get(view, run))
         message = sessions.message(view, found.session, found.message)
         used = usage.of_run(view, run)
         net = changes.net(changes.listed(view, found.session, run=run))
@@ -42,6 +49,36 @@ def run_json(store: Store, run: str) -> dict[str, Any]:
         **({"estimated": True} if used["estimated"] else {}),
         "changes": [changes.change_json(one, store.blobs.get) for one in net],
         "asks": [ask_json(ask) for ask in open_asks],
+    }
+
+
+def _unbegun(prompt: queue.Prompt) -> dict[str, Any]:
+    """A run that has not begun, in the shape of one that has."""
+    gone = prompt.state == "retracted"
+    return {
+        "session": prompt.session,
+        "run": prompt.id,
+        "outcome": "aborted" if gone else "waiting",
+        "result": "",
+        "error": {"code": "conflict", "message": "The prompt was taken back before it began."} if gone else None,
+        "usage": dict(NO_TOKENS),
+        "cost": 0.0,
+        "changes": [],
+        "asks": [],
+        "queued": queue_json(prompt),
+    }
+
+
+def queue_json(prompt: queue.Prompt) -> dict[str, Any]:
+    """A prompt of the queue: its id (that of the run it becomes), its session, state, why it is held, since when it waits."""
+    return {
+        "id": prompt.id,
+        "session": prompt.session,
+        "state": "held" if prompt.held is not None and prompt.state == "queued" else prompt.state,
+        "held": prompt.held,
+        "now": prompt.now,
+        "run": prompt.run,
+        "queued": rfc3339(prompt.queued),
     }
 
 
@@ -75,9 +112,14 @@ def changed_files(store: Store, session: str) -> list[dict[str, Any]]:
     return [{**changes.change_json(one, store.blobs.get, with_hunks=True), "review": "pending"} for one in net]
 
 
-def ask_json(ask: asks.Ask) -> dict[str, Any]:
-    """An ask: its id, where it belongs, its state, and what it is about."""
-    return {"id": ask.id, "session": ask.session, "run": ask.run, "kind": ask.kind, "status": ask.status, **ask.about}
+def ask_json(ask: asks.Ask, blobs: Blobs | None = None) -> dict[str, Any]:
+    """An ask: its id, where it belongs, its state, what it is about; once it is answered, how and by whom. With `blobs` its long
+    texts are whole; call it outside of a view then."""
+    about, answer = (ask.about, ask.answer) if blobs is None else blobs.resolve([ask.about, ask.answer])
+    shown = {"id": ask.id, "session": ask.session, "run": ask.run, "kind": ask.kind, "status": ask.status, **about}
+    if answer is not None:
+        shown["answer"], shown["by"] = answer, ask.answered_by
+    return shown
 
 
 # --- sessions and messages ----------------------------------------------------------------------------------------------------
@@ -85,15 +127,32 @@ def ask_json(ask: asks.Ask) -> dict[str, Any]:
 
 def sessions_json(view: Reads, found: Sequence[sessions.Session]) -> list[dict[str, Any]]:
     """Sessions as lists show them, in the order given."""
-    newest = runs.newest(view, [one.id for one in found])
-    return [_session_json(view, one, newest.get(one.id)) for one in found]
+    ids = [one.id for one in found]
+    newest, asked = runs.newest(view, ids), asks.waiting(view, ids)
+    return [_session_json(view, one, newest.get(one.id), one.id in asked) for one in found]
 
 
 def session_json(view: Reads, one: sessions.Session) -> dict[str, Any]:
     """A session by itself: as lists show it, with `parent`, `forked_from` and `head`, the id of its last message."""
     newest = sessions.messages(view, one.id, limit=1)
     more = {"parent": one.parent, "forked_from": None, "head": newest[0].id if newest else None}
-    return {**_session_json(view, one, runs.last(view, one.id)), **more}
+    return {**_session_json(view, one, runs.last(view, one.id), one.id in asks.waiting(view, [one.id])), **more}
+
+
+def with_open(view: Reads, found: list[sessions.Message]) -> list[sessions.Message]:
+    """A page of messages with what still grows in the last of them: open texts and thoughts (`open: true`), the output so far of a
+    tool at work. Where a process died and its run could not be closed yet, they are marked as cut instead."""
+    if not found or found[-1].run is None:
+        return found
+    last = found[-1]
+    growing = partials.open_parts(view, last.session, last.n)
+    tools = partials.tool_calls(view, last.session, last.n)
+    if not growing and not tools:
+        return found
+    mark = {"cut": True} if runs.get(view, found[-1].run).status == "ended" else {"open": True}
+    parts = [(n, {**part, "output": tools[n].output, **mark} if n in tools else part) for n, part in last.parts]
+    parts += [(n, {**part, **mark}) for n, part in growing if part["text"]]
+    return [*found[:-1], dataclasses.replace(last, parts=sorted(parts, key=lambda pair: pair[0]))]
 
 
 def message_json(one: sessions.Message, blobs: Blobs, *, full: bool = True) -> dict[str, Any]:
@@ -107,7 +166,8 @@ def message_json(one: sessions.Message, blobs: Blobs, *, full: bool = True) -> d
     return body
 
 
-def _session_json(view: Reads, one: sessions.Session, last: runs.Run | None) -> dict[str, Any]:
+def _session_json(view: Reads, one: sessions.Session, last: runs.Run | None, asked: bool) -> dict[str, Any]:
+    status = runs.session_status(last)
     return {
         "id": one.id,
         "title": one.title,
@@ -115,7 +175,7 @@ def _session_json(view: Reads, one: sessions.Session, last: runs.Run | None) -> 
         "path": projects.get(view, one.project).path,
         "agent": one.agent,
         "model": one.model,
-        "status": runs.session_status(last),
+        "status": "waiting" if asked and status == "running" else status,
         "last_run": (last.outcome or last.status) if last else None,
         "created": rfc3339(one.created),
         "updated": rfc3339(one.updated),

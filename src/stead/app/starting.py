@@ -5,10 +5,11 @@ Nothing is stored here and nothing is sent; whatever cannot work is refused firs
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from stead.agent.begin import Start
 from stead.agent.calls import Asker
@@ -35,7 +36,7 @@ POLICIES = ("deny", "allow", "wait")
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a caller asked for; None where they left it to the settings."""
+    """What a caller asked for; None where they left it to the settings. `here`: this process is to work on it."""
 
     session: str | None
     project: str | Path | None
@@ -46,42 +47,42 @@ class Wish:
     max_cost: float | None
     rules: Sequence[Rule]
     on_ask: Asker
+    here: bool = True
+
+    @classmethod
+    def of(cls, session: str | None, *, here: bool, **wish: Any) -> Wish:
+        """Like the keyword arguments of `Stead.prompt`: what is left out is left to the settings."""
+        names = ("project", "agent", "model", "key", "max_steps", "max_cost")
+        if unknown := set(wish) - {*names, "rules", "on_ask"}:
+            raise TypeError(f"unexpected argument {sorted(unknown)[0]!r}")
+        given = {name: wish.get(name) for name in names}
+        return cls(session, rules=wish.get("rules", ()), on_ask=wish.get("on_ask", "deny"), here=here, **given)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What holds for the prompt."""
+class Terms:
+    """What was agreed for a run and is stored with it, so that any process can work on it, now or after a restart. `on_ask` is a
+    policy, or `person`: whoever sits where the run is worked on."""
 
-    house: Stead
-    wish: Wish
-    start: Start
-    folder: Path
-    connection: Connection
-    values: dict[str, Effective]
-    secrets: list[str]
+    rules: tuple[tuple[str, str, str, str], ...]
+    on_ask: str
+    max_cost: float | None
+    mode: str
+    language: str | None
 
-    def loop(self, run: runs.Run) -> Loop:
-        """The loop that works on `run`."""
-        house = self.house
-        return Loop(
-            store=house.store,
-            run=run,
-            root=self.folder,
-            data_dir=house.data.resolve(),
-            connection=self.connection,
-            rules=[*self.wish.rules, *_mode_rules(self.values["mode"].value)],
-            on_ask=self.wish.on_ask,
-            publish=house.publish,
-            limits=Limits(run.max_steps, self.values["max_cost"].value),
-            environ=clean_environ(house.environ, self.secrets),
-            jitter=lambda: secret_bytes(1)[0] / 255,
-            home=Path.home(),
-            mode=self.values["mode"].value,
-            language=self.values["language"].value,
+    def to_json(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "rules": [list(rule) for rule in self.rules]}
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> Terms:
+        """Of a run that an older version began, what it left out is as strict as can be."""
+        rules = tuple((str(text), str(action), str(layer), str(origin)) for text, action, layer, origin in stored.get("rules", ()))
+        return cls(
+            rules, stored.get("on_ask", "deny"), stored.get("max_cost"), stored.get("mode", "manual"), stored.get("language")
         )
 
 
-def plan(house: Stead, wish: Wish) -> Plan:
+def plan(house: Stead, wish: Wish) -> tuple[Start, Connection]:
     """Decide what holds for a prompt. Raises `usage`, `not_found`, `project_missing`, `no_key`, `script_invalid`."""
     flags = {"model": wish.model, "agent": wish.agent, "max_steps": wish.max_steps, "max_cost": wish.max_cost}
     for name, value in flags.items():
@@ -101,17 +102,15 @@ def plan(house: Stead, wish: Wish) -> Plan:
         _refuse_unbuilt(file, values)
         agent = _agent(wish.agent or (old.agent if old else None) or values["agent"].value)
         reference = wish.model or (old.model if old else None) or values["model"].value or default_reference(view, house.environ)
-        connection = connect(
-            view,
-            reference,
-            root=Path(folder.folder),
-            environ=house.environ,
-            vault=house.secrets,
-            models=house.models,
-            window=settings.context_window(values, reference),
-        )
-        secrets = known_secret_values(view, house.secrets, house.environ)
+        connection = _connect(house, view, reference, Path(folder.folder), values)
     new = house.store.ids.new
+    terms = Terms(
+        rules=tuple((rule.text, rule.action, rule.layer, rule.origin) for rule in wish.rules),
+        on_ask="person" if callable(wish.on_ask) else wish.on_ask,
+        max_cost=values["max_cost"].value,
+        mode=values["mode"].value,
+        language=values["language"].value,
+    )
     start = Start(
         session=wish.session,
         folder=folder,
@@ -120,11 +119,59 @@ def plan(house: Stead, wish: Wish) -> Plan:
         model=reference,
         max_steps=wish.max_steps or (old.max_steps if old else None) or values["max_steps"].value or DEFAULT_STEPS,
         key=wish.key,
-        owner=house.owner(),
+        owner=house.owner() if wish.here else None,
         ids=(new(), new(), new()),
         instructions=projects.find_instructions(folder.folder),
+        terms=terms.to_json(),
     )
-    return Plan(house, wish, start, Path(folder.folder), connection, values, secrets)
+    return start, connection
+
+
+def loop_of(house: Stead, run: runs.Run, *, ask: Asker | None = None, connection: Connection | None = None) -> Loop:
+    """The loop that works on a run, made from what is stored of it.
+
+    `ask` says how a person is asked here (None: as was agreed when it began, and where that was by a person, nobody can be);
+    `connection` spares making it anew. Raises as `plan` does where something that held then holds no more.
+    """
+    with house.store.view() as view:
+        terms = Terms.from_json(runs.terms(view, run))
+        session = sessions.get(view, run.session)
+        project = projects.get(view, session.project)
+        root = Path(projects.identify(project.folder).folder)
+        if connection is None:
+            values = settings.effective(view, project=project.id, session=run.session, file_layer=house.user_file().settings)
+            connection = _connect(house, view, run.model, root, values)
+        secrets = known_secret_values(view, house.secrets, house.environ)
+    policy: Asker = ask or ("deny" if terms.on_ask == "person" else cast(Asker, terms.on_ask))
+    rules = [parse(text, cast(Any, action), cast(Any, layer), origin) for text, action, layer, origin in terms.rules]
+    return Loop(
+        store=house.store,
+        run=run,
+        root=root,
+        data_dir=house.data.resolve(),
+        connection=connection,
+        rules=[*rules, *_mode_rules(terms.mode)],
+        on_ask=policy,
+        publish=house.publish,
+        limits=Limits(run.max_steps, terms.max_cost),
+        environ=clean_environ(house.environ, secrets),
+        jitter=lambda: secret_bytes(1)[0] / 255,
+        home=Path.home(),
+        mode=terms.mode,
+        language=terms.language,
+    )
+
+
+def _connect(house: Stead, view: Reads, reference: str, root: Path, values: dict[str, Effective]) -> Connection:
+    return connect(
+        view,
+        reference,
+        root=root,
+        environ=house.environ,
+        vault=house.secrets,
+        models=house.models,
+        window=settings.context_window(values, reference),
+    )
 
 
 def _folder(view: Reads, old: sessions.Session | None, project: str | Path | None) -> tuple[projects.Identity, Project | None]:

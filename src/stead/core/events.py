@@ -23,6 +23,12 @@ class Fact:
 
     def __init__(self, **values: Any) -> None:
         own = self.__dict__
+        if len(values) == len(self.fields):
+            try:
+                own.update({name: values[name] for name in self.fields})
+                return
+            except KeyError:
+                pass  # below is said what is wrong
         for name in self.fields:
             if name in values:
                 own[name] = values.pop(name)
@@ -123,6 +129,13 @@ def decode(kind: str, v: int, data: dict[str, Any]) -> Fact:
     while v < cls.v:
         data, v = _LIFTS[kind, v](data), v + 1
     return cls(**{name: data[name] for name in cls.fields if name in data})
+
+
+def as_stored(fact: F, data: dict[str, Any]) -> F:
+    """The fact that `decode` gives for `data`, which is how `fact` was just stored: of today's version, with all its fields."""
+    stored = object.__new__(type(fact))
+    stored.__dict__.update(data)
+    return stored
 
 
 def blob_hashes(value: object) -> Iterator[str]:

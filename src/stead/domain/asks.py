@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from stead.core.errors import SteadError
 from stead.core.events import Event, Fact, event
 from stead.core.jsontext import dumps, loads
-from stead.domain.runs import RunEnded
-from stead.domain.sessions import SessionDeleted
+from stead.domain.runs import Run, RunEnded
+from stead.domain.sessions import SessionDeleted, part_state
 from stead.store.database import Reads
 from stead.store.feature import Feature
 from stead.store.log import Tx
@@ -131,6 +132,35 @@ def close_open(tx: Tx, session: str, run: str, reason: str) -> None:
     """Withdraw every open ask of a run."""
     for (ask,) in tx.q("SELECT id FROM asks WHERE session=? AND run=? AND status='open' ORDER BY seq", session, run):
         tx.append(session, AskClosed(ask=ask, reason=reason), run=run)
+
+
+def of_part(view: Reads, run: Run, n: int, kind: Kind) -> Ask | None:
+    """The newest ask of this kind about a part of the run's message, in whatever state."""
+    row = view.one(
+        f"SELECT {_COLUMNS} FROM asks WHERE session=? AND run=? AND message=? AND n=? AND kind=? ORDER BY seq DESC LIMIT 1",
+        *(run.session, run.id, run.message, n, kind),
+    )
+    return _ask(row) if row else None
+
+
+def resumable(view: Reads, session: str, run: str) -> Ask | None:
+    """The ask that a run without a process may go on from: it is open, or it was answered and nothing came of the answer yet."""
+    row = view.one(f"SELECT {_COLUMNS} FROM asks WHERE session=? AND run=? ORDER BY seq DESC LIMIT 1", session, run)
+    found = _ask(row) if row else None
+    if found is None or found.status == "open":
+        return found
+    if found.status == "answered" and (part := part_state(view, session, found.message, found.n)) is not None:
+        acted = part.ended if found.kind == "question" else part.started or part.ended
+        return None if acted else found
+    return None
+
+
+def waiting(view: Reads, of: Sequence[str]) -> set[str]:
+    """Those of these sessions that have an open ask."""
+    if not of:
+        return set()
+    rows = view.q(f"SELECT DISTINCT session FROM asks WHERE status='open' AND session IN ({','.join('?' * len(of))})", *of)
+    return {session for (session,) in rows}
 
 
 def get(view: Reads, ask: str) -> Ask:

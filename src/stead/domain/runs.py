@@ -1,16 +1,18 @@
 """Runs: one prompt's life. A run begins with its user message, owns one assistant message, and ends exactly once (I6).
 
-A session has at most one run that has not ended. `owner` is the process lock of the process that works on it.
+A session has at most one run that has not ended. A process works on it under a lease: `owner` is that process's lock, `epoch`
+counts how often the work changed hands. Who lost the lease writes nothing more (`held`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from stead.core.errors import SteadError
 from stead.core.events import Event, Fact, event
+from stead.core.jsontext import loads
 from stead.domain import sessions
 from stead.store.database import Reads
 from stead.store.feature import Feature
@@ -31,6 +33,7 @@ class RunStarted(Fact):
     project: str
     max_steps: int
     key: str | None = None
+    terms: dict[str, Any] | None = None
 
 
 @event("run.waiting")
@@ -43,8 +46,22 @@ class RunWaiting(Fact):
 
 @event("run.resumed")
 class RunResumed(Fact):
+    """A process goes on with a run that waited. `terms` are those that it changes."""
+
     run: str
     owner: str
+    terms: dict[str, Any] | None = None
+
+
+@event("run.steered")
+class RunSteered(Fact):
+    """Between two steps the person said more: `prompt` is that message, `message` the assistant message that goes on behind it,
+    `queued` the prompt it was in the queue."""
+
+    run: str
+    prompt: int
+    message: int
+    queued: str
 
 
 @event("run.abort_requested")
@@ -67,12 +84,13 @@ class RunEnded(Fact):
 
 FEATURE = Feature(
     "runs",
+    version=2,
     tables={
         "runs": """
             id TEXT PRIMARY KEY, session TEXT NOT NULL, seq BIGINT NOT NULL, prompt INTEGER NOT NULL,
             message INTEGER NOT NULL, agent TEXT NOT NULL, model TEXT NOT NULL, owner TEXT NOT NULL,
             project TEXT NOT NULL, max_steps INTEGER NOT NULL, key TEXT, status TEXT NOT NULL,
-            abort INTEGER NOT NULL DEFAULT 0, outcome TEXT, code TEXT, error TEXT, steps INTEGER,
+            epoch INTEGER NOT NULL, abort INTEGER NOT NULL DEFAULT 0, outcome TEXT, code TEXT, error TEXT, steps INTEGER,
             started BIGINT NOT NULL, ended BIGINT
         """,
     },
@@ -84,8 +102,8 @@ FEATURE = Feature(
 def _started(tx: Tx, e: Event[RunStarted]) -> None:
     d = e.data
     tx.q(
-        "INSERT INTO runs(id, session, seq, prompt, message, agent, model, owner, project, max_steps, key, status, started)"
-        " VALUES(?,?,?,?,?,?,?,?,?,?,?,'running',?)",
+        "INSERT INTO runs(id, session, seq, prompt, message, agent, model, owner, project, max_steps, key, status,"
+        " epoch, started) VALUES(?,?,?,?,?,?,?,?,?,?,?,'running',1,?)",
         *(d.run, e.stream, e.seq, d.prompt, d.message, d.agent, d.model, d.owner, d.project, d.max_steps, d.key, e.ts),
     )
 
@@ -97,7 +115,12 @@ def _waiting(tx: Tx, e: Event[RunWaiting]) -> None:
 
 @FEATURE.projects(RunResumed)
 def _resumed(tx: Tx, e: Event[RunResumed]) -> None:
-    tx.q("UPDATE runs SET status='running', owner=? WHERE id=?", e.data.owner, e.data.run)
+    tx.q("UPDATE runs SET status='running', owner=?, epoch=epoch+1 WHERE id=?", e.data.owner, e.data.run)
+
+
+@FEATURE.projects(RunSteered)
+def _steered(tx: Tx, e: Event[RunSteered]) -> None:
+    tx.q("UPDATE runs SET message=? WHERE id=?", e.data.message, e.data.run)
 
 
 @FEATURE.projects(AbortRequested)
@@ -135,6 +158,7 @@ class Run:
     max_steps: int
     key: str | None
     status: Status
+    epoch: int
     outcome: Outcome | None
     code: str | None
     error: str | None
@@ -144,8 +168,8 @@ class Run:
 
 
 _COLUMNS = (
-    "id, session, seq, prompt, message, agent, model, owner, project, max_steps, key, status, outcome, code, error, steps, started,"
-    " ended"
+    "id, session, seq, prompt, message, agent, model, owner, project, max_steps, key, status, epoch, outcome, code, error, steps,"
+    " started, ended"
 )
 
 
@@ -162,8 +186,11 @@ def start(
     max_steps: int,
     author: str | None = None,
     key: str | None = None,
+    terms: dict[str, Any] | None = None,
 ) -> Run:
     """Store a prompt and begin its run, in one job: the user message with its parts, the empty assistant message, `run.started`.
+
+    `terms` are what else was agreed for it, as JSON (`terms` gives them back).
 
     The same `key` again in the same session gives the run it gave before and stores nothing. Raises `conflict` while another
     run of the session has not ended.
@@ -187,9 +214,52 @@ def start(
         project=project,
         max_steps=max_steps,
         key=key,
+        terms=terms,
     )
     tx.append(session, fact, run=run)
     return get(tx, run)
+
+
+def resume(tx: Tx, run: str, owner: str, terms: dict[str, Any] | None = None) -> Run:
+    """Take up a run that waits for a person, under a new lease. Raises `conflict` when it is not waiting (any more)."""
+    found = get(tx, run)
+    if found.status != "waiting":
+        raise SteadError("conflict", f"Run {run} is {found.status}, not waiting.")
+    tx.append(found.session, RunResumed(run=run, owner=owner, terms=terms), run=run)
+    return get(tx, run)
+
+
+def wait(tx: Tx, run: Run, ask: str) -> None:
+    """The run waits for the answer to `ask`; no process needs to stay for it."""
+    tx.append(run.session, RunWaiting(run=run.id, ask=ask), run=run.id)
+
+
+def steer(tx: Tx, run: Run, parts: Sequence[Any], *, queued: str, author: str | None) -> Run:
+    """Put a prompt into a run at work, between two of its steps; what the model says next stands behind it."""
+    prompt = sessions.add_message(tx, run.session, "user", run=run.id, author=author)
+    for n, part in enumerate(parts):
+        sessions.add_part(tx, run.session, prompt, n, part, run=run.id)
+    message = sessions.add_message(tx, run.session, "assistant", run=run.id, model=run.model)
+    tx.append(run.session, RunSteered(run=run.id, prompt=prompt, message=message, queued=queued), run=run.id)
+    return get(tx, run.id)
+
+
+def held(tx: Tx, run: Run) -> bool:
+    """Whether `run`, as its process knows it, is still that process's to work on: it is running under the same owner and epoch."""
+    row = tx.one("SELECT 1 FROM runs WHERE id=? AND status='running' AND owner=? AND epoch=?", run.id, run.owner, run.epoch)
+    return row is not None
+
+
+def terms(view: Reads, run: Run) -> dict[str, Any]:
+    """What was agreed for the run when it began, with what was changed when it was taken up again."""
+    found: dict[str, Any] = {}
+    rows = view.q(
+        "SELECT data FROM events WHERE stream=? AND seq>=? AND run=? AND kind IN ('run.started', 'run.resumed') ORDER BY seq",
+        *(run.session, run.seq, run.id),
+    )
+    for (data,) in rows:
+        found.update(loads(data).get("terms") or {})
+    return found
 
 
 def end(tx: Tx, run: str, outcome: Outcome, *, steps: int, error: dict[str, Any] | None = None) -> bool:
@@ -272,58 +342,69 @@ def session_status(run: Run | None) -> str:
     return run.outcome if run.outcome in ("aborted", "error") else "idle"
 
 
-# --- restart ------------------------------------------------------------------------------------------------------------------
+# --- the end that nobody saw --------------------------------------------------------------------------------------------------
 
 INTERRUPTED = "This turn was interrupted: the program ended before it was finished."
 
 
-def recover(tx: Tx, dead: Sequence[str]) -> list[str]:
-    """Close what dead processes left running: every open call gets its one result, the run ends as `interrupted`.
-
-    Idempotent: what is closed is not found again. Gives the ids of the runs it closed.
-    """
-    closed = []
-    for owner in dead:
-        for row in tx.q(f"SELECT {_COLUMNS} FROM runs WHERE owner=? AND status='running'", owner):
-            run = Run(*row)
-            close_calls(tx, run, None)
-            notice = {"type": "notice", "code": "run_interrupted", "text": INTERRUPTED}
-            sessions.add_part(tx, run.session, run.message, sessions.next_part(tx, run.session, run.message), notice, run=run.id)
-            error = {"code": "run_interrupted", "message": INTERRUPTED}
-            end(tx, run.id, "interrupted", steps=count_steps(tx, run), error=error)
-            closed.append(run.id)
-    return closed
+def left_by(view: Reads, dead: Iterable[str]) -> list[Run]:
+    """The runs that these processes were working on."""
+    return [
+        Run(*row)
+        for owner in sorted(dead)
+        for row in view.q(f"SELECT {_COLUMNS} FROM runs WHERE owner=? AND status='running' ORDER BY seq", owner)
+    ]
 
 
-def as_closed(dead: Sequence[str]) -> str:
-    """What makes a reading connection see the runs as `recover` would leave them, where nothing can be written: a view of its own
-    in the place of the table."""
-    owners = ",".join("'" + owner.replace("'", "''") + "'" for owner in dead)
-    lost = f"owner IN ({owners}) AND status='running'"
-    told = {"status": "ended", "outcome": "interrupted", "code": "run_interrupted", "error": INTERRUPTED.replace("'", "''")}
+def as_closed(dead: Iterable[str], waiting: Sequence[str] = ()) -> str:
+    """What makes a reading connection see the runs as a restart would leave them, where nothing can be written: a view of its own
+    in the place of the table. `waiting` are those that wait for a person."""
+    waits = f"id IN ({_quoted(waiting)})"
+    lost = f"owner IN ({_quoted(dead)}) AND status='running' AND NOT {waits}"
+    told = {"outcome": "'interrupted'", "code": "'run_interrupted'", "error": _quoted([INTERRUPTED])}
+    told["status"] = f"'ended' WHEN {waits} THEN 'waiting'"
     columns = (
-        f"CASE WHEN {lost} THEN '{told[name]}' ELSE {name} END AS {name}" if name in told else name
+        f"CASE WHEN {lost} THEN {told[name]} ELSE {name} END AS {name}" if name in told else name
         for name in (*_COLUMNS.split(", "), "abort")
     )
     return f"CREATE TEMP VIEW runs AS SELECT {', '.join(columns)} FROM main.runs"
 
 
-def close_calls(tx: Tx, run: Run, now: int | None, *, why: str = "The program ended") -> None:
-    """Give every call of the run that has no result one that says what is known and `why` no more is. `now` is when its work
-    ended; None when nobody saw that: the process died, and the time of the next start says nothing about it."""
-    rows = tx.q(
-        "SELECT p.n, p.started, s.ts FROM parts p LEFT JOIN events s ON s.seq=p.started"
-        " WHERE p.session=? AND p.message=? AND p.ended IS NULL",
+def _quoted(texts: Iterable[str]) -> str:
+    return ",".join("'" + text.replace("'", "''") + "'" for text in sorted(texts))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call without a result: its part number, the provider's id, the tool, when it was started (ms in UTC; None: it was not)."""
+
+    n: int
+    call: str
+    tool: str
+    started: int | None
+
+
+def open_calls(view: Reads, run: Run) -> list[OpenCall]:
+    """The run's calls that have no result yet, in order."""
+    rows = view.q(
+        "SELECT p.n, s.ts FROM parts p LEFT JOIN events s ON s.seq=p.started WHERE p.session=? AND p.message=? AND p.ended IS NULL",
         *(run.session, run.message),
     )
-    open_parts = {n: ts for n, _, ts in rows}
-    for n, part in sessions.message(tx, run.session, run.message).parts:
-        waits = isinstance(part, dict) and part.get("type") == "tool" and part.get("status") in ("pending", "running")
-        if n in open_parts and waits:
-            since = open_parts[n]
-            ran = None if since is None or now is None else max(now - since, 0)
-            result = not_started(why) if since is None else unknown_result(ran, why=why)
-            tx.append(run.session, sessions.ToolEnded(message=run.message, n=n, call=part["call"], result=result), run=run.id)
+    started: dict[int, int | None] = dict(rows)
+    return [
+        OpenCall(n, part["call"], part["tool"], started[n])
+        for n, part in sessions.message(view, run.session, run.message).parts
+        if n in started and isinstance(part, dict) and part.get("type") == "tool" and part.get("status") in ("pending", "running")
+    ]
+
+
+def close_calls(tx: Tx, run: Run, *, why: str, results: Mapping[int, dict[str, Any]] | None = None) -> None:
+    """Give every call of the run that has no result its one: from `results` by part number, else what is known of it now."""
+    for one in open_calls(tx, run):
+        known = (results or {}).get(one.n)
+        if known is None:
+            known = not_started(why) if one.started is None else unknown_result(max(tx.now - one.started, 0), why=why)
+        tx.append(run.session, sessions.ToolEnded(message=run.message, n=one.n, call=one.call, result=known), run=run.id)
 
 
 def not_started(why: str) -> dict[str, Any]:
@@ -331,10 +412,13 @@ def not_started(why: str) -> dict[str, Any]:
     return {"status": "error", "error": f"Not started: {why[0].lower()}{why[1:]} before this call was run. Nothing was executed."}
 
 
-def unknown_result(ran_ms: int | None, *, why: str, output: str = "") -> dict[str, Any]:
-    """The honest result of a call that was started and that nobody saw the end of. `ran_ms` is None where that is not known."""
+def unknown_result(ran_ms: int | None, *, why: str, output: str = "", more: str = "") -> dict[str, Any]:
+    """The honest result of a call that was started and that nobody saw the end of. `ran_ms` is None where that is not known;
+    `more` is a sentence on what was found of it."""
     when = "while this call was running" if ran_ms is None else f"after this call had run for {ran_ms / 1000:.1f} s"
     error = f"{why} {when}. Its outcome is unknown: it may have had side effects, in whole or in part. Check before doing it again."
+    if more:
+        error += f" {more}"
     result: dict[str, Any] = {"status": "error", "error": error, "cut": True}
     if ran_ms is not None:
         result["duration_ms"] = ran_ms

@@ -15,7 +15,7 @@ from stead.core import parts as known_parts
 from stead.core.clock import rfc3339
 from stead.core.errors import SteadError
 from stead.core.events import Event, Fact, event
-from stead.core.jsontext import loads
+from stead.core.jsontext import dumps, loads
 from stead.core.parts import Part, Tokens
 from stead.core.text import one_line
 from stead.store.database import Reads
@@ -409,17 +409,59 @@ class Message:
 
 def messages(view: Reads, session: str, *, limit: int | None = None, before: int | None = None) -> list[Message]:
     """The session's messages, oldest first: all, or the newest `limit` of those numbered below `before`."""
-    rows = view.q(
-        "SELECT n, role, author, model, run, created, stop_sequence FROM messages WHERE session=? AND n<? ORDER BY n DESC LIMIT ?",
-        *(session, before if before is not None else 1 << 60, limit if limit is not None else 1 << 31),
-    )
-    rows.reverse()
+    rows = _heads(view, session, limit, before)
     if not rows:
         return []
     bodies: dict[int, list[tuple[int, dict[str, Any]]]] = {}
     for message, n, part in _parts(view, session, rows[0][0], rows[-1][0]):
         bodies.setdefault(message, []).append((n, part))
     return [Message(*(session, *row, bodies.get(row[0], []))) for row in rows]
+
+
+def raw_messages(view: Reads, session: str, *, limit: int | None = None, before: int | None = None) -> list[bytes]:
+    """The same messages as JSON texts made of what is stored, without reading it: for copying and export, not for a screen.
+
+    Each is `{"n", "role", "author"?, "model"?, "run"?, "created", "stop_sequence"?, "parts": [{"added", "started"?, "ended"?}]}`
+    where `added` and `ended` are the data of the events that added a part and ended a tool call, byte for byte (long strings still
+    in blobs, provider data as it came), and `started` is the `seq` at which the tool began. A damaged event spoils the text of its
+    own message and no other.
+    """
+    rows = _heads(view, session, limit, before)
+    if not rows:
+        return []
+    pieces: dict[int, list[bytes]] = {row[0]: [_head_json(row)] for row in rows}  # joined once: the bodies are most of it
+    for message_n, _, started, data, end in view.q(_BODIES, session, rows[0][0], rows[-1][0]):
+        one = pieces[message_n]
+        one += b',{"added":' if len(one) > 1 else b'{"added":', data
+        if started is not None:
+            one.append(b',"started":%d' % started)
+        if end is not None:
+            one += b',"ended":', end
+        one.append(b"}")
+    return [b"".join([*one, b"]}"]) for one in pieces.values()]
+
+
+_HEAD = ("n", "role", "author", "model", "run", "created", "stop_sequence")
+_BODIES = (
+    "SELECT p.message, p.n, p.started, e.data, x.data FROM parts p JOIN events e ON e.seq=p.seq"
+    " LEFT JOIN events x ON x.seq=p.ended WHERE p.session=? AND p.message>=? AND p.message<=? ORDER BY p.message, p.n"
+)
+
+
+def _head_json(row: tuple[Any, ...]) -> bytes:
+    """The beginning of a message's JSON text, up to its first part."""
+    head = dumps({name: value for name, value in zip(_HEAD, row, strict=True) if value is not None})
+    return head[:-1] + b',"parts":['
+
+
+def _heads(view: Reads, session: str, limit: int | None, before: int | None) -> list[tuple[Any, ...]]:
+    """The rows of a page of messages, oldest first, with the columns of `_HEAD`."""
+    rows = view.q(
+        f"SELECT {', '.join(_HEAD)} FROM messages WHERE session=? AND n<? ORDER BY n DESC LIMIT ?",
+        *(session, before if before is not None else 1 << 60, limit if limit is not None else 1 << 31),
+    )
+    rows.reverse()
+    return rows
 
 
 def message(view: Reads, session: str, n: int) -> Message:
@@ -430,13 +472,23 @@ def message(view: Reads, session: str, n: int) -> Message:
     return found[0]
 
 
+@dataclass(frozen=True, slots=True)
+class PartState:
+    """Where a part stands: `seq` of the events that added it, and that started and ended it if it is a tool call."""
+
+    seq: int
+    started: int | None
+    ended: int | None
+
+
+def part_state(view: Reads, session: str, message: int, n: int) -> PartState | None:
+    """Where a part stands in the log; None when it is not there (any more)."""
+    row = view.one("SELECT seq, started, ended FROM parts WHERE session=? AND message=? AND n=?", session, message, n)
+    return PartState(*row) if row else None
+
+
 def _parts(view: Reads, session: str, first: int, last: int) -> Iterable[tuple[int, int, dict[str, Any]]]:
-    rows = view.q(
-        "SELECT p.message, p.n, p.started, e.data, x.data FROM parts p JOIN events e ON e.seq=p.seq"
-        " LEFT JOIN events x ON x.seq=p.ended WHERE p.session=? AND p.message>=? AND p.message<=? ORDER BY p.message, p.n",
-        *(session, first, last),
-    )
-    for message_n, n, started, data, end in rows:
+    for message_n, n, started, data, end in view.q(_BODIES, session, first, last):
         if (part := _field(data, "part", _NOTHING)) is _NOTHING:
             part = {"type": "unreadable", "data": data if isinstance(data, str) else bytes(data).decode("utf-8", "replace")}
         if isinstance(part, dict) and part.get("type") == "tool":

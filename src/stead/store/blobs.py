@@ -5,9 +5,12 @@ Write order (I4): a large blob's file is durable before its row, the row commits
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +31,36 @@ _ZSTD = "zstd"
 _RAW = "raw"
 
 
+class Hold:
+    """A share in the file of a blob, until the value goes: `Blobs.discard` removes no file of which somebody has one."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: Path) -> None:
+        """Raises `OSError` when there is no such file."""
+        self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with suppress(OSError):  # where nothing can be locked nothing is collected either
+            fcntl.flock(self._fd, fcntl.LOCK_SH)
+
+    def stands(self, path: Path) -> bool:
+        """Whether the file still has its name: it may have been removed just before it was held."""
+        return _is_file(self._fd, path)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError, OSError):
+            os.close(self._fd)
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A blob ready to be stored by `Tx.put`: hashed and compressed; `stored` is None when its bytes already lie in a file."""
+    """A blob ready to be stored by `Tx.put`: hashed and compressed; `stored` is None when its bytes already lie in a file, which
+    nobody collects for as long as this value lives."""
 
     hash: str
     size: int
     codec: str
     stored: bytes | None
+    hold: Hold | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +85,64 @@ class Blobs:
         codec, stored = (_ZSTD, packed) if len(packed) < len(content) else (_RAW, content)
         if self._folder is None or len(stored) <= IN_DATABASE_BYTES:
             return Prepared(digest, len(content), codec, stored)
-        path = self._path(digest)
+        kept, hold = self._keep(digest, codec, stored)
+        faults.point("blobs.file_durable")
+        return Prepared(digest, len(content), kept, None, hold)
+
+    def _keep(self, digest: str, codec: str, stored: bytes) -> tuple[str, Hold]:
+        """Have the content durable in its file, held: how it lies there, which may be how it was stored before."""
         from stead.store.safefile import private_folder, sync_folder, write_private
 
-        kept = _codec_of(path, digest)
-        if kept is None:
-            private_folder(path.parent)
-            write_private(path, stored)
-        else:
-            sync_folder(path.parent)  # whoever wrote it may not have come that far
-        faults.point("blobs.file_durable")
-        return Prepared(digest, len(content), kept or codec, None)
+        path = self._path(digest)
+        while True:
+            hold = _held(path)
+            kept = _codec_of(path, digest) if hold is not None else None
+            if kept is None:
+                private_folder(path.parent)
+                write_private(path, stored)
+                hold, kept = _held(path), codec
+            else:
+                sync_folder(path.parent)  # whoever wrote it may not have come that far
+            if hold is not None and hold.stands(path):
+                return kept, hold
+
+    def discard(self, digest: str) -> bool:
+        """Remove the file of a blob that has no row. False when there is none, it has a row, or somebody is about to store it."""
+        if self._folder is None:
+            return False
+        path = self._path(digest)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return False
+            # Again, now that nobody can be between its file and its row: whoever prepared it holds it until its commit.
+            if self._find(digest) is not None or not _is_file(fd, path):
+                return False
+            path.unlink()
+            return True
+        finally:
+            os.close(fd)
+
+    def file_size(self, digest: str) -> int:
+        """The bytes of a blob's file, 0 when it lies in the database."""
+        try:
+            return self._path(digest).stat().st_size if self._folder is not None else 0
+        except FileNotFoundError:
+            return 0
+
+    def files(self) -> Iterator[tuple[str, int]]:
+        """The blobs that lie in files, by hash, with their sizes."""
+        if self._folder is None or not self._folder.is_dir():
+            return
+        for folder in sorted(self._folder.iterdir()):
+            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+                if not path.name.startswith("."):
+                    yield folder.name + path.name, path.stat().st_size
 
     def get(self, digest: str) -> bytes:
         """The content of a blob. Raises `not_found` when it is not stored, `store_damaged` when its bytes are not what they
@@ -147,6 +219,21 @@ def _escaped(key: Any) -> Any:
 
 def _unescaped(key: Any) -> Any:
     return key[1:] if isinstance(key, str) and key.startswith("$$") and key.lstrip("$") == "blob" else key
+
+
+def _held(path: Path) -> Hold | None:
+    try:
+        return Hold(path)
+    except FileNotFoundError:
+        return None
+
+
+def _is_file(fd: int, path: Path) -> bool:
+    try:
+        now, mine = os.stat(path, follow_symlinks=False), os.fstat(fd)
+    except FileNotFoundError:
+        return False
+    return (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino)
 
 
 def _codec_of(path: Path, digest: str) -> str | None:

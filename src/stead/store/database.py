@@ -38,6 +38,16 @@ class Conn(Protocol):
         """Whether the connection still stands; one that was lost is replaced by its owner."""
         ...
 
+    def tend(self) -> bool:
+        """Between two transactions: keep the write-ahead log within its bound, and warn of who does not let it. True when it is
+        over it and wants a `checkpoint` as soon as there is nothing else to do."""
+        ...
+
+    def checkpoint(self, *, wait_ms: int = 0) -> bool:
+        """Bring the write-ahead log into the database and begin it anew; False when a reader was in the way for `wait_ms`, in
+        which nobody can write."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -83,6 +93,31 @@ class Database(Protocol):
 
     def tables(self, conn: Conn) -> set[str]:
         """The names of the tables."""
+        ...
+
+    def indexes(self, conn: Conn) -> set[str]:
+        """The names of the indexes."""
+        ...
+
+    def sizes(self, conn: Conn) -> dict[str, int]:
+        """How many bytes each table takes, with its indexes."""
+        ...
+
+    def free(self, conn: Conn) -> int:
+        """The bytes that are kept for what comes and hold nothing now."""
+        ...
+
+    def log_bytes(self) -> int:
+        """The bytes of the write-ahead log, where we keep one."""
+        ...
+
+    def faults(self, conn: Conn) -> list[str]:
+        """What the database itself finds wrong with what it holds; it reads all of it."""
+        ...
+
+    def shrink(self) -> bool:
+        """Give free room back in place, in small steps, and begin the write-ahead log anew. False when a reader kept it from that
+        for some seconds. Others may work meanwhile."""
         ...
 
     def backup(self, target: Path) -> Path | None:

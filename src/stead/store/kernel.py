@@ -25,7 +25,12 @@ def _first(conn: Conn, types: dict[str, str]) -> None:
         conn.q(statement.format_map(types))
 
 
-MIGRATIONS: Sequence[Migration] = (_first,)
+def _second(conn: Conn, types: dict[str, str]) -> None:
+    """How far the rebuild of a feature's tables has come, see `rebuild.py`."""
+    conn.q("CREATE TABLE rebuilds(name TEXT PRIMARY KEY, version INTEGER NOT NULL, seq BIGINT NOT NULL)")
+
+
+MIGRATIONS: Sequence[Migration] = (_first, _second)
 """Migration n brings a kernel of version n to n + 1. Never change one that was released."""
 
 KERNEL_VERSION = len(MIGRATIONS)

@@ -9,9 +9,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from stead.core.clock import SystemClock
 from stead.core.errors import SteadError
 from stead.core.jsontext import dumps, loads
-from stead.store import faults
+from stead.store import faults, holders
+from stead.store.alone import boot, try_lock
 
 _MAINTENANCE = "maintenance"
 WAIT_SECONDS = 10.0
@@ -38,7 +40,7 @@ class ProcessLock:
                 faults.point("lock.created")
                 fcntl.flock(self._fd, fcntl.LOCK_EX)
                 os.fchmod(self._fd, 0o600)
-                os.write(self._fd, dumps({"pid": os.getpid(), "boot": _boot(), **about}))
+                os.write(self._fd, dumps({"pid": os.getpid(), "boot": boot(), **about}))
                 hidden.rename(self._path)
             except FileNotFoundError:  # somebody took the unlocked file for a dead process's and removed it: make it anew
                 os.close(self._fd)
@@ -99,9 +101,9 @@ def _taken(path: Path) -> Iterator[bool]:
         os.close(fd)
 
 
-def _lock(fd: int, kind: int = fcntl.LOCK_EX) -> bool:
+def _lock(fd: int) -> bool:
     try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
@@ -157,12 +159,15 @@ def hold(folder: Path, *, alone: bool = False, enough: Callable[[], bool] = lamb
         fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise from_os(error, path) from error
+    clock = SystemClock()
+    until = clock.monotonic() + WAIT_SECONDS
     try:
-        for _ in range(round(WAIT_SECONDS / _PAUSE_SECONDS)):
-            if _lock(fd, fcntl.LOCK_EX if alone else fcntl.LOCK_SH) or enough():
-                return fd
+        while not (try_lock(fd, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, path) or enough()):
+            if clock.monotonic() >= until:
+                who = holders.named(folder, holders.of_lock(path))
+                raise SteadError("store_busy", f"The store is held by {who}.", hint="End that process, then try again.")
             _pause()
-        raise SteadError("store_busy", f"The store is held by {_named(folder)}.", hint="End that process, then try again.")
+        return fd
     except BaseException:
         os.close(fd)
         raise
@@ -174,35 +179,8 @@ def _pause() -> None:
     time.sleep(_PAUSE_SECONDS)
 
 
-def _named(folder: Path) -> str:
-    known = {about.get("pid"): about for about in living(folder)}
-    names = [
-        f"process {pid}" + (f" (stead {about.get('version', '?')}, since {about.get('started', '?')})" if about else "")
-        for pid in _holders(folder / _MAINTENANCE)
-        for about in [known.get(pid)]
-    ]
-    return ", ".join(names) or "another process"
-
-
-def _holders(path: Path) -> list[int]:
-    """The processes that hold the lock of a file, where the system tells."""
-    try:
-        inode = f":{os.stat(path).st_ino}"
-        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    except OSError:
-        return []
-    return [int(line[4]) for line in lines if line[1] == "FLOCK" and line[5].endswith(inode) and int(line[4]) > 0]
-
-
 def _lock_files(folder: Path) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if path.name != _MAINTENANCE and not path.name.startswith("."))
     except FileNotFoundError:
         return []
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stead.core.errors import SteadError
-from stead.core.events import Event, Fact, decode
+from stead.core.events import Event, Fact, as_stored, decode
 from stead.core.jsontext import dumps, loads
 from stead.store import faults
 from stead.store.database import Conn, Reads, Row
@@ -22,8 +22,9 @@ Projector = Callable[["Tx", Event[Any]], None]
 """Turns an event into rows, in the transaction that appends it."""
 Listener = Callable[[Sequence[Event[Any]]], None]
 """Is told of the events of a commit, in order, after it is durable."""
-HEAD = "SELECT version, seq, (SELECT max(seq) FROM events) FROM kernel"
-"""The kernel version, the highest `seq` of what was ever deleted, and the highest of what is there: no number is given twice."""
+HEAD = "SELECT version, seq, (SELECT max(seq) FROM events), (SELECT sum(version) FROM projections) FROM kernel"
+"""The kernel version; the highest `seq` of what was ever deleted, and the highest of what is there: no number is given twice; a
+number that changes whenever tables of features were made anew by another version, for versions only grow."""
 EVENT_COLUMNS = "seq, stream, kind, v, ts, actor, run, op, data"
 
 
@@ -65,9 +66,10 @@ class Tx:
             raise SteadError(
                 "bad_value", f"An event of {len(data):,} bytes is over the limit of {MAX_EVENT_BYTES:,} ({fact.kind})."
             )
-        for digest in fact.blobs():
-            if not self.has_blob(digest):
-                raise SteadError("internal", f"{fact.kind} refers to a blob that is not stored ({digest[:12]}).")
+        if b'blob":' in data:  # what names a blob: looking is cheaper than walking through every value
+            for digest in fact.blobs():
+                if not self.has_blob(digest):
+                    raise SteadError("internal", f"{fact.kind} refers to a blob that is not stored ({digest[:12]}).")
         if self.one("SELECT 1 FROM tombstones WHERE stream=?", stream):
             raise SteadError("not_found", f"{stream} was deleted.")
         if expect is not None and (last := self.last_seq(stream)) != expect:
@@ -78,8 +80,7 @@ class Tx:
         self._conn.q(f"INSERT INTO events({EVENT_COLUMNS}) VALUES(?,?,?,?,?,?,?,?,?)", row)
         faults.point("log.appended")
         # Projectors and listeners are given what the log holds, so that a rebuild and another process see the same (I8).
-        stored = cast(F, decode(fact.kind, fact.v, loads(data)))
-        event = Event(seq, stream, self.now, self.actor, run, op, stored)
+        event = Event(seq, stream, self.now, self.actor, run, op, as_stored(fact, loads(data)))
         for project in self._projectors.get(type(fact), ()):
             project(self, event)
         faults.point("log.projected")

@@ -20,7 +20,13 @@ class Postgres:
     """A store in one PostgreSQL database."""
 
     name = "postgres"
-    types: ClassVar[dict[str, str]] = {"blob": "BYTEA", "key": "BIGINT PRIMARY KEY", "float": "DOUBLE PRECISION", "keyed": ""}
+    types: ClassVar[dict[str, str]] = {
+        "blob": "BYTEA",
+        "key": "BIGINT PRIMARY KEY",
+        "float": "DOUBLE PRECISION",
+        "keyed": "",
+        "pass_over": " FOR UPDATE SKIP LOCKED",
+    }
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -47,6 +53,43 @@ class Postgres:
     def tables(self, conn: Conn) -> set[str]:
         rows = conn.q("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
         return {name for (name,) in rows}
+
+    def indexes(self, conn: Conn) -> set[str]:
+        return {name for (name,) in conn.q("SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()")}
+
+    def sizes(self, conn: Conn) -> dict[str, int]:
+        rows = conn.q(
+            "SELECT relname, pg_total_relation_size(oid) FROM pg_class"
+            " WHERE relkind='r' AND relnamespace=(SELECT oid FROM pg_namespace WHERE nspname=current_schema())"
+        )
+        return {str(name): int(size) for name, size in rows}
+
+    def free(self, conn: Conn) -> int:
+        return 0  # the server keeps and reuses its free room itself
+
+    def log_bytes(self) -> int:
+        return 0
+
+    def faults(self, conn: Conn) -> list[str]:
+        found = []
+        for table in sorted(self.tables(conn)):
+            conn.q("SAVEPOINT look")
+            try:
+                conn.q(f"SELECT count(t.*::text) FROM {table} t")  # every value of every row is read
+            except Exception as error:
+                conn.q("ROLLBACK TO SAVEPOINT look")
+                found.append(f"{table}: {str(error).strip()}")
+            conn.q("RELEASE SAVEPOINT look")
+        return found
+
+    def shrink(self) -> bool:
+        conn = self.writer()
+        try:
+            for table in sorted(self.tables(conn)):
+                conn.q(f"VACUUM {table}")
+        finally:
+            conn.close()
+        return True
 
     def backup(self, target: Path) -> Path | None:
         return None  # pg_dump and the server's own backups know how
@@ -98,6 +141,12 @@ class PostgresConn:
     @property
     def usable(self) -> bool:
         return not self.raw.closed
+
+    def tend(self) -> bool:
+        return False  # the server sees to its log itself
+
+    def checkpoint(self, *, wait_ms: int = 0) -> bool:
+        return True
 
     def close(self) -> None:
         self.raw.close()

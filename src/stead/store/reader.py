@@ -41,7 +41,7 @@ class View:
 
     def newest(self) -> int:
         """The highest `seq` that was ever given to an event, as far as this view sees."""
-        _, gone, last = self._conn.q(HEAD)[0]
+        _, gone, last, _ = self._conn.q(HEAD)[0]
         return max(int(gone), int(last or 0))
 
     def last_seq(self, stream: str) -> int:

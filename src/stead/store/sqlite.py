@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import apsw
 
+from stead.core.clock import SystemClock
 from stead.core.errors import SteadError
 from stead.store import faults
 from stead.store.database import Conn, Row, clean
@@ -19,6 +20,8 @@ from stead.store.database import Conn, Row, clean
 PAGE_BYTES = 2048
 WAL_LIMIT = 16 << 20
 BUSY_MS = 5000
+PROTOCOL_SECONDS = 3.0
+"""How long a lock that the file system did not understand is asked for again; SQLite itself has tried for up to ten seconds."""
 
 _BEFORE_FIRST_TABLE = (f"PRAGMA page_size={PAGE_BYTES}", "PRAGMA auto_vacuum=INCREMENTAL")
 _EACH = (
@@ -31,9 +34,22 @@ _EACH = (
     "PRAGMA wal_autocheckpoint=4000",
     f"PRAGMA journal_size_limit={WAL_LIMIT}",
 )
+# On a network file system: no memory is shared, and the end of a commit is in the folder before anybody hears of it.
+_SAFE = ("PRAGMA mmap_size=0", "PRAGMA synchronous=EXTRA")
 
 # What a full disk is called while the shared-memory file grows or is synced.
 _NO_SPACE = (apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP)
+_NO_SHARED_LOG = (
+    "WSL 1 and some network file systems cannot share a write-ahead log. Use a data folder on a disk of this machine (STEAD_DATA),"
+    " or set STEAD_FILESYSTEM=network: slower, and one process at a time."
+)
+_SHORT = (
+    "Network file systems do this. Close every stead, then copy the whole folder to a disk of this machine and name that with"
+    " STEAD_DATA."
+)
+_VACUUM_PAGES = 1000
+_PATIENCE_MS = 50
+_TRIES, _TRY_SECONDS = 40, 0.05  # a reader is done in that time, unless it never is
 _making = threading.Lock()
 
 # The connections to each file, and the process that opened them. A forked child inherits what SQLite believes to hold of locks
@@ -45,7 +61,15 @@ class SQLite:
     """A store in one file, with its `-wal` and `-shm` beside it, all 0600."""
 
     name = "sqlite"
-    types: ClassVar[dict[str, str]] = {"blob": "BLOB", "key": "INTEGER PRIMARY KEY", "float": "REAL", "keyed": " WITHOUT ROWID"}
+    types: ClassVar[dict[str, str]] = {
+        "blob": "BLOB",
+        "key": "INTEGER PRIMARY KEY",
+        "float": "REAL",
+        "keyed": " WITHOUT ROWID",
+        "pass_over": "",
+    }
+    safe = False
+    """Without a write-ahead log, for a file system that cannot carry one: a commit waits for readers, and they for it."""
 
     def __init__(self, path: Path, *, vfs: str | None = None) -> None:
         """Raises `usage` for a path that SQLite cannot take."""
@@ -80,13 +104,24 @@ class SQLite:
             raise _from_os(error, self.path) from error
         conn = self._open(apsw.SQLITE_OPEN_READWRITE)
         try:
-            for statement in (*_EACH, *_BEFORE_FIRST_TABLE):
+            for statement in (*_EACH, *(_SAFE if self.safe else ()), *_BEFORE_FIRST_TABLE):
                 conn.q(statement)
-            conn.to_wal()
+            conn.to_journal("DELETE" if self.safe else "WAL")
         except BaseException:
             conn.close()
             raise
         return conn
+
+    def leave_wal(self) -> None:
+        """Bring what waits in the write-ahead log into the file and go on without one. The caller is the only process that has
+        the store open, and has no other connection to it; no memory is shared on the way."""
+        conn = self._open(apsw.SQLITE_OPEN_READWRITE)
+        try:
+            for statement in (f"PRAGMA busy_timeout={BUSY_MS}", *_SAFE, "PRAGMA locking_mode=EXCLUSIVE"):
+                conn.q(statement)
+            conn.to_journal("DELETE")
+        finally:
+            conn.close()
 
     def reader(self) -> Conn:
         if self.writable():
@@ -96,7 +131,13 @@ class SQLite:
             except OSError as error:
                 raise _from_os(error, self.path) from error
             conn = self._open(apsw.SQLITE_OPEN_READWRITE)
-        elif self._wal_bytes():
+        elif self.safe and self._bytes("-wal"):
+            raise SteadError(
+                "read_only",
+                f"{self.path} has a write-ahead log, which cannot be used on a network file system, and may not be changed here.",
+                hint="Open the store once where it can be written, or copy the folder to a disk of this machine (STEAD_DATA).",
+            )
+        elif self._bytes("-wal") or self._bytes("-journal"):
             conn = self._open(apsw.SQLITE_OPEN_READONLY)
         else:  # nobody writes and nothing waits in the log: the file alone is the store
             conn = self._open(apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, f"{self.path.absolute().as_uri()}?immutable=1")
@@ -110,6 +151,47 @@ class SQLite:
 
     def tables(self, conn: Conn) -> set[str]:
         return {name for (name,) in conn.q("SELECT name FROM sqlite_master WHERE type='table'")}
+
+    def indexes(self, conn: Conn) -> set[str]:
+        return {name for (name,) in conn.q("SELECT name FROM sqlite_master WHERE type='index'")}
+
+    def sizes(self, conn: Conn) -> dict[str, int]:
+        rows = conn.q(
+            "SELECT coalesce(m.tbl_name, s.name), sum(s.pgsize) FROM dbstat s LEFT JOIN sqlite_master m ON m.name=s.name"
+            " WHERE s.aggregate=TRUE GROUP BY 1"
+        )
+        return {name: int(size) for name, size in rows}
+
+    def free(self, conn: Conn) -> int:
+        return int(conn.q("PRAGMA freelist_count")[0][0]) * int(conn.q("PRAGMA page_size")[0][0])
+
+    def log_bytes(self) -> int:
+        return self._bytes("-wal")
+
+    def faults(self, conn: Conn) -> list[str]:
+        said = [str(row[0]) for row in conn.q("PRAGMA quick_check(20)") if row[0] != "ok"]
+        return said + [
+            f"{row[0]}: row {row[1]} refers to a row of {row[2]} that is not there" for row in conn.q("PRAGMA foreign_key_check")
+        ]
+
+    def shrink(self) -> bool:
+        conn = self.writer()
+        try:
+            while (left := self.free(conn)) > 0:
+                conn.begin()
+                conn.q(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+                conn.commit()
+                conn.checkpoint()  # so that the log stays short, and little room is needed on the disk
+                faults.point("sqlite.vacuumed")
+                if self.free(conn) >= left:
+                    break
+            for _ in range(_TRIES):
+                if conn.checkpoint():
+                    return True
+                sleep(_TRY_SECONDS)
+            return False
+        finally:
+            conn.close()
 
     def backup(self, target: Path) -> Path | None:
         part = target.with_name(f".{target.name}.part")  # what has the name of a backup is a whole one
@@ -164,9 +246,10 @@ class SQLite:
         if stat.S_ISREG(found.st_mode) and stat.S_IMODE(found.st_mode) & 0o177 and found.st_uid == os.geteuid():
             os.chmod(self.path, 0o600)
 
-    def _wal_bytes(self) -> int:
+    def _bytes(self, beside: str) -> int:
+        """The size of `-wal` or `-journal`, 0 when it is not there."""
         try:
-            return os.stat(f"{self.path}-wal").st_size
+            return os.stat(f"{self.path}{beside}").st_size
         except OSError:
             return 0
 
@@ -189,27 +272,51 @@ class SQLiteConn:
         self._path = path
         self._run = raw.cursor().execute
         self._over = False
+        self._warned = False
+        self._tend_at = WAL_LIMIT
 
     def q(self, sql: str, args: Sequence[Any] = ()) -> list[Row]:
         try:
-            return self._run(sql, [clean(arg) for arg in args]).fetchall()
+            # Most text needs no cleaning, and a call for each parameter is a third of what a short statement costs.
+            sound = [arg if type(arg) is not str or (arg.isascii() and "\0" not in arg) else clean(arg) for arg in args]
+            return self._run(sql, sound).fetchall()
+        except apsw.ProtocolError:
+            return self._again(sql, sound)
         except apsw.Error as error:
             raise translate(error, self._path) from error
 
-    def to_wal(self) -> None:
-        """Switch to the write-ahead log. SQLite does not wait by itself when another process is doing the same just now."""
-        for _ in range(BUSY_MS // 10):
+    def _again(self, sql: str, args: Sequence[Any]) -> list[Row]:
+        """Once more what failed with SQLITE_PROTOCOL: no transaction could begin, so nothing of it was done."""
+        clock = SystemClock()
+        until = clock.monotonic() + PROTOCOL_SECONDS
+        while True:
+            sleep(0.05)
             try:
-                mode = self._run("PRAGMA journal_mode=WAL").fetchall()
-            except apsw.BusyError:
-                sleep(0.01)
-                continue
+                return self._run(sql, args).fetchall()
+            except apsw.ProtocolError as error:
+                if clock.monotonic() >= until:
+                    raise translate(error, self._path) from error
             except apsw.Error as error:
                 raise translate(error, self._path) from error
-            if mode != [("wal",)]:
-                raise SteadError("read_only", f"{self._path} lies on a file system that does not allow a write-ahead log.")
-            return
-        raise SteadError("store_busy", f"{self._path} is held by another process.", hint="Try again in a moment.")
+
+    def to_journal(self, mode: str) -> None:
+        """Switch to the journal `mode`. SQLite does not wait by itself when another process is doing the same just now."""
+        clock = SystemClock()
+        until = clock.monotonic() + BUSY_MS / 1000
+        while True:
+            try:
+                got = self.q(f"PRAGMA journal_mode={mode}")
+                break
+            except SteadError as error:
+                if not isinstance(error.__cause__, apsw.BusyError) or clock.monotonic() >= until:
+                    raise
+                sleep(0.01)
+        if got != [(mode.lower(),)]:
+            raise SteadError(
+                "read_only",
+                f"{self._path} lies on a file system that does not allow the journal mode {mode} (it stays at {got[0][0]}).",
+                hint="Use a data folder on a disk of this machine (STEAD_DATA).",
+            )
 
     def begin(self) -> None:
         self.q("BEGIN IMMEDIATE")
@@ -232,6 +339,39 @@ class SQLiteConn:
     def usable(self) -> bool:
         return True
 
+    def tend(self) -> bool:
+        size = self._log_bytes()
+        if size <= WAL_LIMIT:
+            self._tend_at, self._warned = WAL_LIMIT, False
+            return False
+        if size > self._tend_at:
+            # Views that overlap without end never leave a moment in which the log could be begun anew: those that come now wait
+            # on nothing, and the ones that are there end soon. If one does not, it is asked again only when much has been added.
+            if self.checkpoint(wait_ms=_PATIENCE_MS):
+                return False
+            self._tend_at = size + WAL_LIMIT
+        if size > 2 * WAL_LIMIT and not self._warned:
+            self._warned = True
+            _warn(self._path, size)
+        return True
+
+    def checkpoint(self, *, wait_ms: int = 0) -> bool:
+        self.q(f"PRAGMA busy_timeout={wait_ms}")  # meanwhile nobody else can write
+        try:
+            if not wait_ms:
+                _, there, done = self.q("PRAGMA wal_checkpoint(PASSIVE)")[0]
+                if there != done:
+                    return False
+            return bool(self.q("PRAGMA wal_checkpoint(TRUNCATE)")[0][0] == 0)
+        finally:
+            self.q(f"PRAGMA busy_timeout={BUSY_MS}")
+
+    def _log_bytes(self) -> int:
+        try:
+            return os.stat(f"{self._path}-wal").st_size
+        except OSError:
+            return 0
+
     def close(self) -> None:
         if not self._over:
             self._over = True
@@ -244,8 +384,16 @@ def translate(error: apsw.Error, path: Path) -> Exception:
     code = getattr(error, "extendedresult", 0)
     if isinstance(error, apsw.FullError) or code in _NO_SPACE:
         return SteadError("disk_full", f"There is no space left to write {path}.", hint="Free some space; nothing stored was lost.")
-    if isinstance(error, (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)):
-        return SteadError("store_busy", f"{path} is held by another process.", hint="Try again in a moment.")
+    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        from stead.store import holders
+
+        who = holders.named(path.parent / "locks", holders.of_writing(path))
+        return SteadError("store_busy", f"{path} is held by {who}.", hint="Wait for it or end it, then try again.")
+    if isinstance(error, apsw.ProtocolError):
+        return SteadError("store_busy", f"{path} could not be locked: {error} (SQLite code {code}).", hint=_NO_SHARED_LOG)
+    if code == apsw.SQLITE_IOERR_SHORT_READ:
+        message = f"{path} could not be read to its end: its write-ahead log {path.name}-wal is shorter than it claims"
+        return SteadError("store_damaged", f"{message} (SQLite code {code}). Nothing was changed.", hint=_SHORT)
     if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError)):
         return SteadError("read_only", f"{path} cannot be written: {error}.")
     if isinstance(error, apsw.CantOpenError):
@@ -255,6 +403,16 @@ def translate(error: apsw.Error, path: Path) -> Exception:
     if isinstance(error, apsw.IOError):
         return SteadError("store_damaged", f"Reading or writing {path} failed: {error} (SQLite code {code}).")
     return error
+
+
+def _warn(path: Path, size: int) -> None:
+    """Say in the log who keeps the write-ahead log from being begun anew."""
+    import logging
+
+    from stead.store import holders
+
+    who = holders.named(path.parent / "locks", holders.of_reading(path))
+    logging.getLogger("stead.store").warning("the write-ahead log has %d MiB: %s has not ended reading", size >> 20, who)
 
 
 def _opened(path: Path) -> None:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stead.core.clock import Clock, SystemClock
+from stead.core.clock import Clock, SystemClock, rfc3339
 from stead.core.errors import SteadError
 from stead.core.events import Event
 from stead.core.ids import Ids, RandomIds
@@ -24,10 +24,14 @@ from stead.store.reader import Readers, View
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from stead.store.filesystem import FileSystem
+    from stead.store.holders import Sign
     from stead.store.log import Tx
+    from stead.store.sqlite import SQLite
     from stead.store.writer import Writer
 
 T = TypeVar("T")
+Progress = Callable[[int, int], None]
 
 
 class Store:
@@ -51,6 +55,8 @@ class Store:
         self.folder = folder
         self.clock = clock
         self.ids = ids
+        self.caution: str | None = None
+        """What a person should know about the place of the store; None where all is as it should be."""
         self.blobs = Blobs(folder / "blobs" if folder else None, self._find_blob)
         self._projectors = projectors_of(self.features)
         self._readers = Readers(database)
@@ -58,6 +64,8 @@ class Store:
         self._listeners: list[Listener] = []
         self._lock = threading.Lock()
         self._held: int | None = None
+        self._sign: Sign | None = None
+        self._let_go: Callable[[], None] = lambda: None
         self._version = version
         self._closed = False
         self._pid = os.getpid()
@@ -110,13 +118,26 @@ class Store:
             if self._writer is None:
                 from stead.store.writer import Writer
 
-                self._writer = Writer(self.database.writer, self._projectors, self.clock, self._publish, self._version)
+                self._writer = Writer(
+                    *(self.database.writer, self._projectors, self.clock, self._publish, self._version),
+                    {feature.name: feature.version for feature in self.features},
+                )
             return self._writer
 
-    def rebuild(self, names: Sequence[str] | None = None, *, progress: Callable[[int, int], None] | None = None) -> None:
-        """Drop the tables of these features (default: all) and fill them again from the log. Nothing changes if it fails."""
+    def rebuild(self, names: Sequence[str] | None = None, *, progress: Progress | None = None) -> None:
+        """Fill the tables of these features (default: all) again from the log, beside those in use, which stay as they are until
+        the new ones are whole. Others read and write meanwhile; a rebuild that was broken off goes on where it was.
+        `progress(at, total)` is told after each chunk, as `seq`.
+        """
         chosen = [feature for feature in self.features if names is None or feature.name in names]
-        self.write(lambda tx: rebuild.run(tx, chosen, self.database.types, progress))
+        self._rebuild(lambda tx: chosen, progress)
+
+    def _rebuild(self, choose: Callable[[Tx], Sequence[Feature]], progress: Progress | None) -> None:
+        at, total = 0, 1
+        while at != total:
+            at, total = self.write(lambda tx: rebuild.step(tx, self.database, choose(tx)))
+            if progress is not None and total:
+                progress(at, total)
 
     def dump(self) -> dict[str, list[tuple[Any, ...]]]:
         """Every projection's rows, sorted: two stores with equal dumps show the same."""
@@ -139,6 +160,10 @@ class Store:
         self._readers.close()
         if held is not None:
             os.close(held)
+        if self._sign is not None:
+            self._sign.leave()
+        let_go, self._let_go = self._let_go, lambda: None
+        let_go()
 
     def __enter__(self) -> Store:
         return self
@@ -159,9 +184,14 @@ class Store:
         with self.view() as view:
             return view.one("SELECT codec, data FROM blobs WHERE hash=?", digest)
 
-    def _prepare(self, migrations: Sequence[kernel.Migration]) -> None:
+    def _prepare(self, migrations: Sequence[kernel.Migration], progress: Progress | None) -> None:
         """Make or migrate the kernel, then the features' tables. Reads alone where everything is as it should be."""
         kept = self._belongings()  # before looking for the store: another process may be making it just now
+        if self.folder is not None and self.database.writable():
+            from stead.store.holders import Sign
+            from stead.store.safefile import private_folder
+
+            self._sign = Sign(private_folder(self.folder / "locks"), self._about())
         version, stale = self._found(len(migrations))
         if version == 0 and kept:
             raise SteadError(
@@ -176,8 +206,18 @@ class Store:
             from stead.store.lock import hold
 
             self._held = hold(self.folder / "locks")
-        if stale:
-            self.write(lambda tx: rebuild.bring_up(tx, self.features, self.database.types))
+        if stale and self.write(self._make_tables):
+            # Asked again for each chunk: another process may do the same, and be done.
+            self._rebuild(lambda tx: rebuild.stale(tx, self.features), progress)
+
+    def _make_tables(self, tx: Tx) -> bool:
+        """Make the tables of features where the log is empty. True where it is not: they must be filled then. A program that knows
+        only the old ones may go on meanwhile: it writes into them until they are exchanged, and is refused from then on."""
+        old = rebuild.stale(tx, self.features)
+        if tx.one("SELECT 1 FROM events LIMIT 1") is None:
+            rebuild.create(tx, self.database, old)
+            return False
+        return bool(old)
 
     def _found(self, ours: int) -> tuple[int, bool]:
         """The kernel version of the store, and whether tables of features must be made or filled anew. Refuses a newer one."""
@@ -186,8 +226,38 @@ class Store:
         with self.view() as view:
             found = view.one("SELECT version FROM kernel") if "kernel" in view.tables(self.database) else None
             version = int(found[0]) if found else 0
-            kernel.refuse_newer(version, ours)
-            return version, version < ours or bool(rebuild.stale(view, self.features))
+            try:
+                kernel.refuse_newer(version, ours)
+                return version, version < ours or bool(rebuild.stale(view, self.features))
+            except SteadError as error:
+                raise self._with_names(error) from None
+
+    def _about(self) -> dict[str, Any]:
+        """What others are told of this process."""
+        from stead import __version__
+
+        return {"started": rfc3339(self.clock.now()), "version": __version__}
+
+    def _keep_alone(self, database: SQLite, place: FileSystem) -> None:
+        """On a network file system: one process at a time, and no write-ahead log."""
+        from stead.store.alone import ELSEWHERE, take
+
+        assert self.folder is not None
+        kind = f"a network file system ({place.name})" if place.name else "a network file system"
+        self.caution = f"{self.folder} lies on {kind}: stead works there in its safe mode, slower and one process at a time."
+        self.caution += f" {ELSEWHERE}"
+        if database.writable():
+            self._let_go = take(self.folder / "stead.db-lock", self._about())
+            if database.exists():
+                database.leave_wal()
+
+    def _with_names(self, error: SteadError) -> SteadError:
+        """The error, with who has the store open."""
+        from stead.store.holders import named, present
+
+        if self.folder is None or not present(self.folder / "locks"):
+            return error
+        return SteadError(error.code, f"{error.message} It is open in {named(self.folder / 'locks', ())}.", hint=error.hint)
 
     def _belongings(self) -> str | None:
         """What lies in the folder that only a store can have put there."""
@@ -248,27 +318,36 @@ def open_store(
     clock: Clock | None = None,
     ids: Ids | None = None,
     migrations: Sequence[kernel.Migration] = kernel.MIGRATIONS,
+    progress: Progress | None = None,
 ) -> Store:
     """Open a store, making it if it is not there: a folder (SQLite in `stead.db`) or a `postgresql://` address.
 
+    On a network file system it is held by one process at a time and `Store.caution` says so.
     `folder` is where large blobs, locks and backups of a PostgreSQL store lie; without it everything lies in the database.
+    `progress(at, total)` is told while tables are filled anew because a feature has a newer version.
     Raises `store_newer`, `store_damaged`, `store_busy`, `read_only`, `disk_full`.
     """
     text = str(where)
     database: Database
+    place: FileSystem | None = None
     if text.startswith(("postgresql://", "postgres://")):
         from stead.store.postgres import Postgres
 
         database = Postgres(text)
     else:
+        from stead.store.filesystem import below
         from stead.store.sqlite import SQLite
 
         folder = Path(where)
-        database = SQLite(folder / "stead.db")
+        place = below(folder)
+        database = sqlite = SQLite(folder / "stead.db")
+        sqlite.safe = place.network
         _make_private(folder)
     store = Store(database, features, folder=folder, clock=clock or SystemClock(), ids=ids or RandomIds(), version=len(migrations))
     try:
-        store._prepare(migrations)
+        if place is not None and place.network:
+            store._keep_alone(sqlite, place)
+        store._prepare(migrations, progress)
     except BaseException:
         store.close()
         raise

@@ -1,5 +1,5 @@
-"""The one writer of a process. Jobs that wait share a commit; each has a savepoint, so that its error is its own;
-nobody hears of a change before it is durable (I2)."""
+"""The one writer of a process. Jobs that wait share a commit; each but the first has a savepoint, so that its error is its
+own; nobody hears of a change before it is durable (I2)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from stead.store import faults
 from stead.store.database import Conn
 from stead.store.kernel import refuse_newer
 from stead.store.log import HEAD, Listener, Projector, Tx
+from stead.store.rebuild import refuse_writing
 
 Job = Callable[[Tx], Any]
 
@@ -26,6 +27,7 @@ BATCH_JOBS = 256
 BATCH_SECONDS = 0.005
 BATCH_BYTES = 1 << 20
 SLOW_JOB_SECONDS = 0.05
+IDLE_SECONDS = 1.0
 
 log = logging.getLogger("stead.store")
 
@@ -47,7 +49,8 @@ class _Item:
 
 
 class Writer:
-    """Owns the only writing connection of the process. Thread-safe. `version` is the kernel version that it writes."""
+    """Owns the only writing connection of the process. Thread-safe. `version` is the kernel version that it writes, `versions`
+    are those of its features."""
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class Writer:
         clock: Clock,
         publish: Listener,
         version: int,
+        versions: Mapping[str, int],
     ) -> None:
         self._connect = connect
         self._conn = connect()
@@ -63,6 +67,8 @@ class Writer:
         self._clock = clock
         self._publish = publish
         self._version = version
+        self._versions = versions
+        self._made: int | None = -1
         self._queue: SimpleQueue[_Item | None] = SimpleQueue()
         self._pid = os.getpid()
         self._closed = False
@@ -109,7 +115,7 @@ class Writer:
     def _run(self) -> None:
         ended = False
         while not ended:
-            item = self._queue.get()
+            item = self._next()
             if item is None:
                 return
             batch = [item]
@@ -120,6 +126,18 @@ class Writer:
                 for one in batch:
                     one.error = one.error or error
             _resolve(batch)
+
+    def _next(self) -> _Item | None:
+        """The next job. Where the write-ahead log is over its bound, it is begun anew as soon as there is nothing else to do."""
+        try:
+            while self._conn.tend():
+                try:
+                    return self._queue.get(timeout=IDLE_SECONDS)
+                except Empty:
+                    self._conn.checkpoint()
+        except SteadError:
+            log.warning("the write-ahead log could not be begun anew", exc_info=True)
+        return self._queue.get()
 
     def _batch(self, batch: list[_Item]) -> bool:
         """Run the one job in `batch`, and those that wait behind it, in one commit, and tell the listeners. The caller tells who
@@ -132,20 +150,28 @@ class Writer:
                 self._conn = self._connect()
             self._conn.begin()
             faults.point("writer.begun")
-            version, gone, last = self._conn.q(HEAD)[0]
+            version, gone, last, made = self._conn.q(HEAD)[0]
             refuse_newer(version, self._version)
-            start, written, next_seq = self._clock.monotonic(), 0, max(gone, last or 0) + 1
+            if made != self._made:  # tables of features are as another program made them
+                refuse_writing(self._conn.q("SELECT name, version FROM projections"), self._versions)
+                self._made = made
+            start = at = self._clock.monotonic()
+            written, next_seq = 0, max(gone, last or 0) + 1
             while True:
                 tx = Tx(self._conn, self._projectors, next_seq, self._clock.now(), batch[-1].actor)
-                self._one(batch[-1], tx)
+                self._one(batch[-1], tx, alone=len(batch) == 1)
                 next_seq, written = tx.next_seq, written + tx.written
                 events += tx.events
-                if len(batch) >= BATCH_JOBS or written >= BATCH_BYTES or self._clock.monotonic() - start >= BATCH_SECONDS:
+                began, at = at, self._clock.monotonic()
+                if at - began > SLOW_JOB_SECONDS:
+                    job = batch[-1].job
+                    log.warning("a job held the writer for %.0f ms: %s", (at - began) * 1000, getattr(job, "__qualname__", job))
+                if len(batch) >= BATCH_JOBS or written >= BATCH_BYTES or at - start >= BATCH_SECONDS or self._queue.empty():
                     break
-                try:
-                    item = self._queue.get_nowait()
-                except Empty:
-                    break
+                self._conn.q(
+                    "SAVEPOINT job"
+                )  # before the next is taken: if the one before left a broken transaction, it fails alone
+                item = self._queue.get_nowait()
                 if item is None:
                     ended = True
                     break
@@ -160,10 +186,12 @@ class Writer:
             self._publish(events)
         return ended
 
-    def _one(self, item: _Item, tx: Tx) -> None:
-        """Run one job in its savepoint. An error that the job swallowed but the database remembers is the job's as well."""
-        started = self._clock.monotonic()
-        self._conn.q("SAVEPOINT job")
+    def _one(self, item: _Item, tx: Tx, alone: bool) -> None:
+        """Run one job in the savepoint that was set for it; while it is alone the transaction is its savepoint, and its error goes
+        up. An error that the job swallowed but the database remembers is the job's as well."""
+        if alone:
+            item.result = item.job(tx)
+            return
         try:
             item.result = item.job(tx)
             self._conn.q("RELEASE SAVEPOINT job")
@@ -174,8 +202,6 @@ class Writer:
                 raise
             self._conn.q("ROLLBACK TO SAVEPOINT job")
             self._conn.q("RELEASE SAVEPOINT job")
-        if (took := self._clock.monotonic() - started) > SLOW_JOB_SECONDS:
-            log.warning("a job held the writer for %.0f ms: %s", took * 1000, getattr(item.job, "__qualname__", item.job))
 
     def _fail(self, items: list[_Item], error: BaseException) -> None:
         try:

@@ -16,7 +16,8 @@ from stead.store import safefile
 
 
 class FakeContext:
-    """`before` holds the before-image of each changed path in order, `blobs` what was kept, `live` what was shown while running."""
+    """`before` holds the before-image of each changed path in order, `blobs` what was kept, `live` what was shown while running,
+    `processes` the pids of what was started."""
 
     def __init__(self, root: Path, environ: Mapping[str, str] | None = None) -> None:
         self.root = root.resolve()
@@ -27,6 +28,7 @@ class FakeContext:
         self.before: list[tuple[Path, bytes | None]] = []
         self.blobs: dict[str, bytes] = {}
         self.live: list[str] = []
+        self.processes: list[int] = []
         self.digests: dict[Path, str] = {}
         self.denied: Callable[[Path], bool] = lambda path: False
         self.todos: list[dict[str, str]] = []
@@ -47,6 +49,9 @@ class FakeContext:
 
     def progress(self, text: str) -> None:
         self.live.append(text)
+
+    def spawned(self, pid: int) -> None:
+        self.processes.append(pid)
 
     async def ask(self, question: str, options: list[str] | None) -> str:
         self.asked.append((question, options))

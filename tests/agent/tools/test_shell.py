@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import os
-import resource
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from stead.agent import orphans
 from stead.agent.tools import TOOLS, Interrupted, shell
 from stead.agent.tools.environ import clean_environ
-from stead.agent.tools.output import Output, plain
+from stead.agent.tools.output import QUOTA, Output, plain
 from tests.agent.tools.context import FakeContext
 from tests.agent.tools.test_files import bad, good
+from tests.support import ROOT, scale
 
 
 @pytest.fixture
@@ -167,6 +172,60 @@ async def test_b086_abort_reaches_children_in_a_session_of_their_own(marked: Fak
     assert survivors(marked) == []
 
 
+async def test_b086_abort_reaches_descendants_elsewhere_that_ignore_term_and_fork(marked: FakeContext) -> None:
+    inner = "trap '' TERM INT; setsid sleep 998 & while :; do sleep 0.05; done"
+    task = asyncio.ensure_future(marked.use("bash", command=f'echo begun; setsid bash -c "{inner}" & sleep 999'))
+    await started(marked, "begun")
+    async with asyncio.timeout(5):
+        while len({os.getsid(process.pid) for process in survivors(marked)}) < 3:
+            await asyncio.sleep(0.02)
+    begun = time.monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - begun < 2
+    assert survivors(marked) == []
+
+
+async def test_b089_an_abort_ends_what_runs_in_the_foreground_and_names_what_had_left(marked: FakeContext) -> None:
+    marked.environ = {**marked.environ, orphans.MARK: f"{marked.root}.1"}
+    task = asyncio.ensure_future(marked.use("bash", command="(setsid sleep 600 &); echo begun; sleep 999 & sleep 999"))
+    await started(marked, "begun")
+    await asyncio.sleep(0.2)
+    task.cancel()
+    with pytest.raises(Interrupted) as caught:
+        await task
+    (left,) = survivors(marked)
+    assert left.cmdline() == ["sleep", "600"]
+    assert caught.value.partial.output == f"begun\n[still running, in a session of its own: sleep (pid {left.pid})]"
+
+
+async def test_b087_nothing_is_started_behind_a_stop(marked: FakeContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[bool] = []
+    stopped = False
+    start = asyncio.create_subprocess_exec
+
+    async def recorded(*args: Any, **more: Any) -> asyncio.subprocess.Process:
+        starts.append(stopped)
+        return await start(*args, **more)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", recorded)
+    for ticks in range(12):
+        stopped = False
+        task = asyncio.ensure_future(marked.use("bash", command="sleep 600"))
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        stopped = True
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert starts and not any(starts)
+    assert 0 < len(starts) < 12  # some stops came before the start, some behind it
+    async with asyncio.timeout(2):
+        while survivors(marked):
+            await asyncio.sleep(0.02)
+
+
 async def test_b076_an_interrupted_call_tells_what_it_had_put_out(marked: FakeContext) -> None:
     task = asyncio.ensure_future(
         marked.use("bash", command="echo half > file; echo half a result; printf 'and 10%%\\r20%%'; sleep 60")
@@ -247,7 +306,7 @@ def test_b037_of_a_progress_line_the_last_state_stays_however_it_is_cut(raw: byt
         output = Output(lambda _: None)
         for at in range(0, len(raw), size):
             output.feed(raw[at : at + size])
-        assert output.text() == text
+        assert output.whole().decode() == text
         output.close()
 
 
@@ -255,8 +314,8 @@ def test_b037_what_is_beyond_the_quota_is_counted() -> None:
     output = Output(lambda _: None, quota=1_000)
     for number in range(100_000):
         output.feed(b"%09d\n" % number)
-    text = output.text()
-    assert text.startswith("000000000\n") and text.endswith("000099999\n") and len(text) < 110_000
+    text = output.whole().decode()
+    assert text.startswith("000000000\n") and text.endswith("000099999\n") and len(text) < 400_000
     missing = int(text.split("[… ")[1].split(" bytes")[0].replace(",", ""))
     assert missing + text.count("\n") * 10 - 20 - len("") == pytest.approx(1_000_000, abs=40)
     output.close()
@@ -271,7 +330,7 @@ def test_b037_a_full_disk_keeps_the_end(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(output._spool, "write", full)
     for number in range(1_000):
         output.feed(b"%d\n" % number)
-    assert output.text().endswith("999\n")
+    assert output.whole().decode().endswith("999\n")
     output.close()
 
 
@@ -280,7 +339,7 @@ def test_b145_characters_that_come_in_pieces_are_whole() -> None:
     output = Output(lambda _: None)
     for at in range(len(raw)):
         output.feed(raw[at : at + 1])
-    assert output.text().encode() == raw
+    assert output.whole() == raw
     output.close()
 
 
@@ -304,34 +363,119 @@ async def test_b141_long_output_is_cut_in_the_middle_and_kept_in_full(context: F
     assert result.full is not None and result.full.decode() == "".join(f"{n}\n" for n in range(1, 100_001))
 
 
-def peak_growth(before: int) -> int:
-    """Bytes by which the highest memory use so far is above `before`."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+MEMORY = """
+import asyncio, resource, sys
+from pathlib import Path
+from tests.agent.tools.context import FakeContext
+
+async def main():
+    context = FakeContext(Path(sys.argv[1]))
+    context.data_dir = context.root
+    peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    await context.use("bash", command="seq 30000")
+    context.live.clear()
+    for command in sys.argv[2:]:
+        before = peak()
+        result = await context.use("bash", command=command, timeout=300)
+        print(peak() - before, len(result.output.encode()), len(result.full or b""), len("".join(context.live)), flush=True)
+        print(ascii(result.output[-40:]), flush=True)
+        context.live.clear()
+
+asyncio.run(main())
+"""
 
 
-async def _memory_stays(context: FakeContext, command: str) -> str:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    output = good(await context.use("bash", command=command, timeout=300))
-    assert peak_growth(before) < 100 << 20
-    return output
+def in_a_process(folder: Path, *commands: str) -> Iterator[tuple[int, int, int, int, str]]:
+    """What each command costs a process of its own (bytes by which its highest use of memory rose), the bytes of the output and of
+    the kept whole, the characters that were shown while it ran, and how the output ends."""
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(folder), *commands],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    lines = done.stdout.splitlines()
+    for numbers, end in zip(lines[::2], lines[1::2], strict=True):
+        grown, output, full, live = map(int, numbers.split())
+        yield grown, output, full, live, ast.literal_eval(end)
 
 
 PROGRESS = "yes \"$(printf '%s' 'sending incremental file list 42%  12.3MB/s')\" | tr '\\n' '\\r' | head -c {size}; echo; echo end"
 NO_NEWLINE = "head -c {size} /dev/zero | tr '\\0' x"
-
-
-async def test_b037_memory_is_bounded(context: FakeContext) -> None:
-    output = await _memory_stays(context, PROGRESS.format(size=200 << 20))
-    assert output.endswith("end\n[exit code 0]") and len(output.encode()) < 50_000
-    output = await _memory_stays(context, NO_NEWLINE.format(size=10 << 20))
-    assert output.startswith("xxx") and "bytes left out here" in output
+WIDE = "yes '🎉 a line with one wide character, so that all of the text takes four bytes a character' | head -c {size}"
+SMALL, MOST = 50_000, 100 << 20
 
 
 @pytest.mark.slow
-async def test_b037_two_gigabytes(context: FakeContext) -> None:
-    await _memory_stays(context, PROGRESS.format(size=2 << 30))
-    output = await _memory_stays(context, "yes | head -c 2000000000")
-    assert output.endswith("y\n[exit code 0]")
+def test_b037_memory_is_bounded_and_so_is_what_is_shown(tmp_path: Path) -> None:
+    sizes = (scale(2 << 30) * 10, 10 << 20, 40 << 20)
+    told = list(in_a_process(tmp_path, *(text.format(size=size) for text, size in zip(KINDS, sizes, strict=True))))
+    assert all(grown < MOST and output < SMALL and live < 300_000 for grown, output, _, live, _ in told), told
+    assert [full for _, _, full, _, _ in told[:2]] == [0, 10 << 20]  # of the progress there is one line left
+    assert told[0][3] < 100  # a rewritten line is shown once
+    assert QUOTA < told[2][2] < QUOTA + (500 << 10)
+    assert told[0][4].endswith("end\n[exit code 0]") and told[1][4].endswith("xxx\n[exit code 0]")
+    assert os.listdir(tmp_path) == []  # no file is left in the data folder
+
+
+KINDS = (PROGRESS, NO_NEWLINE, WIDE)
+
+
+@pytest.mark.long
+def test_b037_two_gigabytes(tmp_path: Path) -> None:
+    commands = [PROGRESS.format(size=2 << 30), NO_NEWLINE.format(size=10 << 20), "yes | head -c 2000000000"]
+    told = list(in_a_process(tmp_path, *commands))
+    assert all(grown < MOST and output < SMALL and live < 300_000 for grown, output, _, live, _ in told), told
+    assert told[2][4].endswith("y\n[exit code 0]")
+
+
+def test_b037_what_is_told_of_a_running_command_is_bounded_at_any_moment() -> None:
+    output = Output(lambda _: None)
+    assert output.so_far() == ""
+    output.feed(b"first line\n")
+    assert output.so_far() == "first line\n"
+    for number in range(200_000):
+        output.feed(b"\xe8\xa8\xad %d\r" % number if number % 2 else b"line %d\n" % number)
+        if number % 9_973 == 0:
+            assert len(output.so_far().encode()) <= 16 << 10
+    output.feed(b"half a line")
+    told = output.so_far()
+    assert told.startswith("first line\nline 0\n") and told.endswith(["line 199998\n設 199999", "half a line"][1])
+    assert "left out here" in told and 12 << 10 < len(told.encode()) <= 16 << 10
+    output.feed("é".encode() * 5_000_000)
+    assert "\ufffd" not in output.so_far() and len(output.so_far().encode()) <= 16 << 10
+    output.close()
+
+
+@pytest.mark.parametrize("step", [1, 7, 4096, 65536])
+def test_b037_however_it_comes_the_whole_is_the_same(step: int) -> None:
+    raw = ("\x1b[31mrot\x1b[0m 設🎉é " * 20_000 + "\n" + "short\n" * 50_000).encode()[: 60_000 * step]
+    output, plain_text = Output(lambda _: None), plain(raw).encode()
+    for at in range(0, len(raw), step):
+        output.feed(raw[at : at + step])
+    assert output.whole() == plain_text
+    output.close()
+
+
+def test_b037_the_whole_is_the_beginning_up_to_the_quota_and_the_end() -> None:
+    raw = b"".join(b"%07d\n" % number for number in range(100_000))
+    for quota in (0, 8, 1_001, 600_000, 703_999, 704_000, 799_999, 800_000, 900_000):
+        output = Output(lambda _: None, quota=quota)
+        for at in range(0, len(raw), 10_000):
+            output.feed(raw[at : at + 10_000])
+        output.feed(b"")
+        whole = output.whole()
+        if b"were not kept" not in whole:
+            assert whole == raw and quota > 400_000
+        else:
+            begin, _, end = whole.partition(b"\n[\xe2\x80\xa6 ")
+            lost = int(end.split(b" ")[0].replace(b",", b""))
+            end = end.partition(b"\xe2\x80\xa6]\n")[2]
+            assert raw.startswith(begin) and raw.endswith(end) and len(begin) + lost + len(end) == len(raw)
+            assert len(begin) >= min(quota, 48 << 10)
+        output.close()
 
 
 async def test_the_loop_stays_awake_while_a_command_floods_it(context: FakeContext) -> None:

@@ -51,7 +51,8 @@ class Context(Protocol):
     """The project folder, resolved. Relative paths in a tool's input start here."""
     call: str
     environ: Mapping[str, str]
-    """The environment for child processes: without provider keys and stead's own secrets (see `environ.clean_environ`)."""
+    """The environment for child processes: without provider keys and stead's own secrets (see `environ.clean_environ`), and with
+    the mark of this call (`orphans.MARK`), by which its processes are known when this one is dead."""
     data_dir: Path | None
     """Stead's own data folder, resolved: `list`, `glob` and `grep` leave it out."""
     judged: frozenset[Path] | None
@@ -74,6 +75,11 @@ class Context(Protocol):
 
     def progress(self, text: str) -> None:
         """Show more of this call's output while it runs."""
+        ...
+
+    def spawned(self, pid: int) -> None:
+        """Know of a process that was started for this call, as the leader of a session of its own: should this process die, who
+        recovers finds what it left. Called at once; does not wait."""
         ...
 
     async def ask(self, question: str, options: list[str] | None) -> str:

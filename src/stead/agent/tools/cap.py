@@ -19,13 +19,27 @@ def cap(text: str, rest: str, *, limit: int = BYTES, tokens: int = TOKENS, head:
     room = _room(text, len(raw), limit, tokens)
     if len(raw) <= room:
         return text, None
+    return _joined(text, text, len(raw), text.count("\n"), rest, room, head), raw
+
+
+def cap_ends(
+    first: str, last: str, size: int, lines: int, rest: str, *, limit: int = BYTES, tokens: int = TOKENS, head: float = _HEAD
+) -> str:
+    """What `cap` gives for a text of `size` bytes and `lines` line ends of which only the beginning and the end are at hand: at
+    least `limit` bytes of each."""
+    both = len(first.encode("utf-8", "replace")) + len(last.encode("utf-8", "replace"))
+    return _joined(first, last, size, lines, rest, min(_room(first + last, both, limit, tokens), limit), head)
+
+
+def _joined(first: str, last: str, size: int, lines: int, rest: str, room: int, head: float) -> str:
+    """The beginning of `first` and the end of `last` in `room` bytes, and between them what is missing."""
     room = max(room - 200 - len(rest.encode()), 200)  # 200: the line in the middle
-    first = _to_line_end(cut_bytes(text, int(room * head)))
-    last = _from_line_start(tail_bytes(text, room - int(room * head)))
-    missing = text[len(first) : len(text) - len(last)]
-    size, lines = len(missing.encode("utf-8", "replace")), missing.count("\n")
+    first = _to_line_end(cut_bytes(first, int(room * head)))
+    last = _from_line_start(tail_bytes(last, room - int(room * head)))
+    size -= len(first.encode("utf-8", "replace")) + len(last.encode("utf-8", "replace"))
+    lines -= first.count("\n") + last.count("\n")
     marker = f"[… {size:,} bytes" + (f" ({lines:,} lines)" if lines else "") + f" left out here{'; ' + rest if rest else ''} …]"
-    return f"{first}{'' if first.endswith(chr(10)) or not first else chr(10)}{marker}\n{last}", raw
+    return f"{first}{'' if first.endswith(chr(10)) or not first else chr(10)}{marker}\n{last}"
 
 
 def estimated_tokens(text: str) -> int:

@@ -3,8 +3,11 @@
 How it ends:
 - the shell exits: what is still in the pipe is read for at most `_DRAIN` seconds. Background children that hold the pipe live
   on; the output says so, and what they print later is read and dropped, so that they neither block nor die of it;
-- the time limit: TERM to the group, KILL after `_GRACE`; the result has `error` set and the output so far;
+- the time limit: TERM to the group and to what the shell has below it elsewhere, KILL after `_GRACE`; the result has `error` set
+  and the output so far;
 - the caller is cancelled: TERM, KILL after `_GRACE_CANCELLED`, then `Interrupted` (a `CancelledError`) with the partial result.
+  What had cut its ties with the shell before (a daemon) lives on and is named;
+- this process dies: whoever recovers ends it (`agent/orphans.py`), by the mark that every child carries.
 
 An exit code other than 0 is no error of the tool: it stands in the output, as people expect of a shell.
 """
@@ -13,17 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import signal
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
+from stead.agent import orphans
 from stead.agent.tools.base import Context, Input, Interrupted, Result, Tool
-from stead.agent.tools.cap import cap
 from stead.agent.tools.output import Output
 
 if TYPE_CHECKING:
@@ -31,10 +34,11 @@ if TYPE_CHECKING:
 
 DEFAULT_SECONDS, MOST_SECONDS = 120, 600
 _GRACE = 2.0  # seconds between TERM and KILL when the time is up
-_GRACE_CANCELLED = 1.0  # when a person waits: control comes back within 2 s
+_GRACE_CANCELLED = 0.8  # when a person waits: control comes back within 2 s
 _DRAIN = 1.0  # seconds for the rest of the output after the shell has exited
 _CHUNK = 64 << 10
 _MUCH = 1 << 20  # bytes of output that take more than a moment to be turned into text
+_log = logging.getLogger(__name__)
 _REST = "run the command again with its output in a file, or filtered, to see the rest"
 
 
@@ -50,7 +54,8 @@ async def run(context: Context, given: Bash) -> Result:
         return Result(error="Background commands are not available yet; nothing was run. Use `&` with its output in a file.")
     if "\0" in given.command:
         return Result(error="A command cannot contain NUL; nothing was run.")
-    output = Output(context.progress)
+    output = Output(context.progress, folder=context.data_dir)
+    mark = context.environ.get(orphans.MARK, "")
     reader = _Reader(output)
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -61,6 +66,8 @@ async def run(context: Context, given: Bash) -> Result:
         return Result(error=_not_started(error, context))
     exited = asyncio.ensure_future(shell.wait())
     try:
+        context.spawned(shell.pid)
+        _log.debug("call %s: pid %d", mark, shell.pid)
         done, _ = await asyncio.wait([exited], timeout=given.timeout)
         if not done:
             await _end(shell.pid, exited, _GRACE)
@@ -72,8 +79,10 @@ async def run(context: Context, given: Bash) -> Result:
         return await _told(reader, output, _notes(shell.pid, exited.result(), reader))
     except asyncio.CancelledError:
         await _end_at_once(shell.pid, exited)
-        raise Interrupted(_result(output, ""), loop.time() - begun) from None
+        partial = Result(output=_with_note(output.capped(_REST)[0], orphans.outside(mark, shell.pid)))
+        raise Interrupted(partial, loop.time() - begun) from None
     finally:
+        _log.debug("call %s: %.1f s, %d bytes", mark, loop.time() - begun, output.size)
         exited.cancel()
         reader.leave()
         output.close()
@@ -81,8 +90,14 @@ async def run(context: Context, given: Bash) -> Result:
 
 async def _start(context: Context, command: str, reader: _Reader) -> asyncio.subprocess.Process:
     shell = "/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh"
-    starting = asyncio.ensure_future(
-        asyncio.create_subprocess_exec(
+    caller = asyncio.current_task()
+    assert caller is not None
+    cancels = caller.cancelling()
+
+    async def begin() -> asyncio.subprocess.Process:
+        if caller.cancelling() > cancels:  # nothing starts behind a stop, not even one that the caller has not heard of yet
+            raise asyncio.CancelledError
+        return await asyncio.create_subprocess_exec(
             shell,
             "-c",
             command,
@@ -93,13 +108,15 @@ async def _start(context: Context, command: str, reader: _Reader) -> asyncio.sub
             stderr=reader.write_end,
             start_new_session=True,
         )
-    )
+
+    starting = asyncio.ensure_future(begin())
     try:
         process = await asyncio.shield(starting)
     except asyncio.CancelledError:
-        with suppress(OSError):  # cancelled in the very moment of starting: what was started must not stay
+        with suppress(OSError, asyncio.CancelledError):  # in the very moment of starting: what was started must not stay
             process = await starting
-            _signal(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         reader.close()
         raise
     reader.open()
@@ -107,79 +124,86 @@ async def _start(context: Context, command: str, reader: _Reader) -> asyncio.sub
 
 
 async def _end(group: int, exited: asyncio.Future[int], grace: float) -> None:
-    """End the whole process group, and what the shell still has below it elsewhere: TERM, then KILL; also when cancelled here."""
-    import psutil
-
-    below: list[psutil.Process] = []
-    with suppress(psutil.Error):
-        below = psutil.Process(group).children(recursive=True)  # some may have gone to a session of their own
+    """End the whole process group, and what is below it in other ones: TERM, then KILL; also when cancelled here."""
+    tree = _Tree(group)
     try:
-        _signal(group, signal.SIGTERM)
-        await _gone(group, exited, grace)
+        tree.signal(signal.SIGTERM)
+        await _gone(tree, exited, grace)
     finally:
-        _signal(group, signal.SIGKILL)
-        for process in below:
-            with suppress(psutil.Error):
-                process.kill()
-    await _gone(group, exited, grace, below)
+        tree.look()  # what came meanwhile
+        tree.signal(signal.SIGKILL)
+    await _gone(tree, exited, grace)
 
 
 async def _end_at_once(group: int, exited: asyncio.Future[int]) -> None:
-    if exited.done() and not _alive(group):
+    if exited.done() and not _members({group}):
         return
     with suppress(asyncio.CancelledError):  # a second cancellation only cuts the grace; the first one is raised by the caller
         await _end(group, exited, _GRACE_CANCELLED)
 
 
-async def _gone(group: int, exited: asyncio.Future[int], seconds: float, below: Sequence[psutil.Process] = ()) -> None:
-    """Wait until nothing of the group, and of `below`, runs any more; at most `seconds`."""
+async def _gone(tree: _Tree, exited: asyncio.Future[int], seconds: float) -> None:
+    """Wait until nothing of the tree runs any more; at most `seconds`."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
-    while loop.time() < until and not (exited.done() and not _alive(group) and not any(map(_runs, below))):  # noqa: ASYNC110
+    while loop.time() < until and not (exited.done() and not tree.lives()):  # noqa: ASYNC110
         await asyncio.sleep(0.02)  # the members are other people's children: nobody tells us when they end
 
 
-def _alive(group: int) -> bool:
-    """Whether a process that still runs (not only waits to be collected) is in the group."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return bool(_members(group))
+class _Tree:
+    """A command's process group and what is below its members in other groups. Groups that are wholly its own are signalled as
+    such, so that nobody escapes by forking."""
+
+    def __init__(self, group: int) -> None:
+        self._groups = {group}
+        self._single: dict[int, psutil.Process] = {}
+        self.look()
+
+    def look(self) -> None:
+        """Take in what is there now."""
+        import psutil
+
+        for pid in [*_members(self._groups), *self._single]:
+            with suppress(psutil.Error, OSError):
+                for process in psutil.Process(pid).children(recursive=True):
+                    if os.getpgid(process.pid) == process.pid:
+                        self._groups.add(process.pid)
+                    self._single[process.pid] = process
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal every process once."""
+        import psutil
+
+        for process in self._single.values():
+            with suppress(psutil.Error, OSError):
+                if os.getpgid(process.pid) not in self._groups:
+                    process.send_signal(number)
+        for group in self._groups:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, number)
+
+    def lives(self) -> bool:
+        """Whether anything of it still runs."""
+        return bool(_members(self._groups)) or any(map(orphans.lives, self._single.values()))
 
 
-def _runs(process: psutil.Process) -> bool:
-    import psutil
-
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
-
-
-def _members(group: int) -> list[int]:
+def _members(groups: set[int]) -> list[int]:
+    """The processes of these groups that run, and do not only wait to be collected."""
     import psutil
 
     found = []
     for pid in psutil.pids():
         with suppress(psutil.Error, OSError):
-            if os.getpgid(pid) == group and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            if os.getpgid(pid) in groups and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
                 found.append(pid)
     return found
-
-
-def _signal(group: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
 
 
 def _notes(group: int, code: int, reader: _Reader) -> str:
     ended = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
     if reader.at_end:
         return f"[{ended}]"
-    running = ", ".join(map(str, _members(group)))
+    running = ", ".join(map(str, _members({group})))
     return (
         f"[{ended}; processes that it started are still running in the background{f' (pid {running})' if running else ''}. "
         "What they print from now on is not shown: send it to a file to read it later]"
@@ -210,10 +234,12 @@ async def _told(reader: _Reader, output: Output, note: str, error: str | None = 
 
 
 def _result(output: Output, note: str, error: str | None = None) -> Result:
-    shown, full = cap(output.text(), _REST)
-    if note:
-        shown = f"{shown}{'' if not shown or shown.endswith(chr(10)) else chr(10)}{note}"
-    return Result(output=shown, error=error, full=full)
+    shown, cut = output.capped(_REST)
+    return Result(output=_with_note(shown, note), error=error, full=output.whole() if cut else None)
+
+
+def _with_note(shown: str, note: str) -> str:
+    return f"{shown}{'' if not shown or shown.endswith(chr(10)) else chr(10)}{note}" if note else shown
 
 
 class _Reader:

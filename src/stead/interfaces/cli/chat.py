@@ -127,7 +127,7 @@ def _say(house: Stead, wanted: Wanted, text: str, runner: asyncio.Runner) -> Non
 
     wanted.parts, wanted.on_ask = [{"type": "text", "text": text}], ask
     try:
-        played = runner.run(play(house, wanted, progress, last=False))
+        played = runner.run(play(house, wanted.send, progress, last=False))
     except SteadError as error:
         if error.code != "no_key":
             raise

@@ -66,7 +66,7 @@ def _play(house: Stead, project: Path, script: Path) -> Played:
     wanted = Wanted(session=None, parts=[{"type": "text", "text": PROMPT}], project=str(project), model=f"script/{script}")
     wanted.rules = [parse("edit", "allow", "flag", "demo")]
     wanted.on_ask = at_terminal(house, progress.clear) if can_ask() else _answered_by_itself(house)
-    played = asyncio.run(play(house, wanted, progress))
+    played = asyncio.run(play(house, wanted.send, progress))
     progress.clear()
     return played
 

@@ -23,14 +23,19 @@ def tell(house: Stead, played: Played, *, quiet: bool, session: bool = True) -> 
     go_on = f"stead run -r {result['session']}"
     if outcome == "denied":
         _refused(house, result, played.flags, go_on)
+    elif outcome == "waiting" and "queued" in result:
+        prompt = result["queued"]
+        out.err(f"stead: the prompt waits in the queue. {out.plain(prompt['held'] or '')}".rstrip())
+        out.err(f"  `stead queue send {prompt['id']}` lets it go on, `stead queue remove {prompt['id']}` takes it back.")
     elif outcome == "waiting":
         for ask in result["asks"]:
             out.err(f"stead: waits for a person: {out.plain(str(ask.get('question') or ask.get('tool')))}")
-        out.err(f"  `{go_on}` will go on once it is answered, which this version cannot take later yet;")
+            choice = "--text TEXT" if ask["kind"] == "question" else "--allow (or --deny)"
+            out.err(f"  `stead inbox answer {ask['id']} {choice}` answers it; `{go_on}` goes on then.")
         out.err(f"  `stead sessions stop {result['session']}` ends the run.")
     elif outcome == "aborted":
         out.err(f"stead: aborted. What was done is kept; `{go_on} PROMPT` goes on.")
-    if not quiet:
+    if not quiet and "queued" not in result:
         out.note(_sum(house, result) + (f"; session {result['session']}" if session else ""))
 
 

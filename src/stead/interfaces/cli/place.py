@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened() -> Iterator[Stead]:
-    """The person's own house."""
+    """The person's own house. What they should know of the place of their data is said once, on stderr."""
     from stead.app import Stead
 
     house = Stead.open()
     try:
+        if house.store.caution is not None:
+            from stead.interfaces.cli import out
+
+            out.note(house.store.caution)
         yield house
     finally:
         house.close()

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from stead.core.events import Event
 from stead.core.jsontext import parse_foreign
 from stead.core.text import one_line
+from stead.domain.runs import RunResumed, RunStarted, RunSteered
 from stead.domain.sessions import PartAdded, StepEnded, StepRetracted, ToolEnded, ToolStarted
 from stead.interfaces.cli import out
 
 if TYPE_CHECKING:
     from stead.agent.frames import Frame
-    from stead.app import RunHandle, Stead
+    from stead.app import Stead
 
 TARGET = 100
 MARKS = {"done": ("✓", "green"), "error": ("✗", "red"), "denied": ("⊘", "yellow")}
@@ -34,27 +35,14 @@ class Progress:
 
     # --- what is heard --------------------------------------------------------------------------------------------------------
 
-    def started(self, handle: RunHandle) -> None:
-        """The run began: name the key that is used, where it came from the environment."""
-        self._message = int(handle.message.rpartition(".")[2])
-        if self.quiet:
-            return
-        from stead.domain import providers, runs
-        from stead.domain.providers.addresses import SCRIPT, parse_ref
-
-        with self.house.store.view() as view:
-            reference = runs.get(view, handle.id).model
-            name = parse_ref(reference).provider
-            known = {one.name: one for one in providers.effective_providers(view, self.house.environ)} if name != SCRIPT else {}
-        if name in known and known[name].origin == "environment":
-            self._say(f"using the key in {known[name].key_env}")
-        if self.verbose:
-            self._say(f"{reference}, session {handle.session}")
-
     def event(self, event: Event[Any]) -> None:
         """Show what an event means to a person, if anything."""
         data = event.data
-        if isinstance(data, PartAdded) and isinstance(data.part, dict) and data.message == self._message:
+        if isinstance(data, RunStarted | RunResumed):
+            self._started(data.run)
+        elif isinstance(data, RunSteered):
+            self._message = data.message
+        elif isinstance(data, PartAdded) and isinstance(data.part, dict) and data.message == self._message:
             self._part(f"{event.stream}.{data.message}.{data.n}", (data.message, data.n), data.part)
         elif isinstance(data, ToolStarted):
             self._call_started(self._calls.get((data.message, data.n)))
@@ -85,6 +73,23 @@ class Progress:
             else:
                 out.say("\n")
             self._open_line = False
+
+    def _started(self, run_id: str) -> None:
+        """The run began, or goes on: name the key that is used, where it came from the environment."""
+        from stead.domain import providers, runs, sessions
+        from stead.domain.providers.addresses import SCRIPT, parse_ref
+
+        with self.house.store.view() as view:
+            run = runs.get(view, run_id)
+            name = parse_ref(run.model).provider
+            known = {one.name: one for one in providers.effective_providers(view, self.house.environ)} if name != SCRIPT else {}
+            parts = sessions.message(view, run.session, run.message).parts if run.epoch > 1 else []
+        self._message = run.message
+        self._calls = {(run.message, n): part for n, part in parts if part.get("status") in ("pending", "running")}
+        if name in known and known[name].origin == "environment":
+            self._say(f"using the key in {known[name].key_env}")
+        if self.verbose:
+            self._say(f"{run.model}, session {run.session}")
 
     # --- what is shown --------------------------------------------------------------------------------------------------------
 

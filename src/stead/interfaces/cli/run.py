@@ -15,7 +15,7 @@ from stead.interfaces.cli.place import offer_relink, opened, project_here
 
 if TYPE_CHECKING:
     from stead.agent.gate import Rule
-    from stead.app import Stead
+    from stead.app import RunHandle, Stead
     from stead.interfaces.cli.turn import Played, Wanted
 
 OnAsk = Literal["deny", "allow", "wait"]
@@ -65,10 +65,12 @@ def run(
     texts = _texts(prompt, resume, stdin_is_file="-" in (files or ()))
     with opened() as house:
         session = _session(house, folder, go_on=go_on, resume=resume)
-        wanted = _wanted(house, folder, session, texts, files or [])
+        wanted = _wanted(house, folder, session, texts or [], files or [])
         wanted.model, wanted.agent, wanted.max_steps, wanted.max_cost, wanted.rules = model, agent, max_steps, max_cost, rules
-        played = _play(house, wanted, on_ask, json=json, stream_json=stream_json, quiet=quiet, verbose=verbose)
-        return _tell(house, wanted, played, output, json=json, stream_json=stream_json, quiet=quiet)
+        answered = session is not None and texts is None and not files
+        shown = {"json": json, "stream_json": stream_json, "quiet": quiet, "verbose": verbose}
+        played = _play(house, wanted, on_ask, resume=answered, **shown)
+        return _tell(house, played, output, json=json, stream_json=stream_json, quiet=quiet)
 
 
 # --- before -------------------------------------------------------------------------------------------------------------------
@@ -99,14 +101,13 @@ def _rules(allow: list[str], deny: list[str]) -> list[Rule]:
     return rules
 
 
-def _texts(prompt: str | None, resume: str | None, *, stdin_is_file: bool) -> list[str]:
+def _texts(prompt: str | None, resume: str | None, *, stdin_is_file: bool) -> list[str] | None:
+    """The texts of the prompt; None where there is none and none is needed, because a run is to go on with its answer."""
     try:
         return given.texts(prompt, stdin_is_file=stdin_is_file)
     except SteadError:
         if prompt is None and resume is not None:
-            raise SteadError(
-                "usage", "Answering a run that waits is not yet available in this version.", hint="Give a prompt to go on with."
-            ) from None
+            return None
         raise
 
 
@@ -138,8 +139,9 @@ def _wanted(house: Stead, folder: str, session: str | None, texts: list[str], fi
 
 
 def _play(
-    house: Stead, wanted: Wanted, on_ask: OnAsk | None, *, json: bool, stream_json: bool, quiet: bool, verbose: bool
+    house: Stead, wanted: Wanted, on_ask: OnAsk | None, *, resume: bool, json: bool, stream_json: bool, quiet: bool, verbose: bool
 ) -> Played:
+    """See the run through: that of a new prompt, or the one that waits in the session for an answer."""
     import asyncio
 
     from stead.interfaces.cli.asking import at_terminal, can_ask
@@ -152,8 +154,15 @@ def _play(
     sink = Both(Lines(house.store.blobs), progress) if stream_json else progress
     choice = on_ask or _setting(house, wanted, "on_ask")
     wanted.on_ask = choice or (at_terminal(house, progress.clear) if can_ask() else "deny")
+
+    async def begin(house: Stead) -> RunHandle:
+        if not resume:
+            return await wanted.send(house)
+        assert wanted.session is not None
+        return await house.resume(wanted.session, on_ask=wanted.on_ask)
+
     try:
-        played = asyncio.run(play(house, wanted, sink))
+        played = asyncio.run(play(house, begin, sink))
     except SteadError as error:
         if error.code == "no_key":
             from stead.interfaces.cli.first import way_in
@@ -180,7 +189,7 @@ def _setting(house: Stead, wanted: Wanted, name: str) -> Any:
 # --- after --------------------------------------------------------------------------------------------------------------------
 
 
-def _tell(house: Stead, wanted: Wanted, played: Played, output: str | None, *, json: bool, stream_json: bool, quiet: bool) -> int:
+def _tell(house: Stead, played: Played, output: str | None, *, json: bool, stream_json: bool, quiet: bool) -> int:
     from stead.interfaces.cli import ending
 
     result, unwritten = played.result, None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stead.app.shown import message_json, session_json
+from stead.app.shown import message_json, session_json, with_open
 from stead.core.errors import SteadError
 from stead.domain import sessions
 from stead.interfaces.cli import out
@@ -30,7 +30,7 @@ def show(
     with opened() as house:
         with house.store.view() as view:
             found = session_named(view, session)
-            messages = sessions.messages(view, found.id, limit=limit, before=_number(found, before))
+            messages = with_open(view, sessions.messages(view, found.id, limit=limit, before=_number(found, before)))
             shown = session_json(view, found)
         bodies = [message_json(one, house.store.blobs, full=full) for one in messages]
     if json:

@@ -1,4 +1,4 @@
-"""`--stream-json`: a run as one JSON value a line, from `run.started` to `run.ended`."""
+"""`--stream-json`: a run as one JSON value a line, from `run.started` (or `run.resumed`) to `run.ended` (or `run.waiting`)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from stead.app.shown import event_json
 from stead.core.events import Event
-from stead.domain.runs import RunStarted
+from stead.domain.runs import RunResumed, RunStarted, RunSteered
 from stead.interfaces.cli import out
 
 if TYPE_CHECKING:
     from stead.agent.frames import Frame
-    from stead.app import RunHandle
     from stead.store.blobs import Blobs
 
 
@@ -21,14 +20,10 @@ class Lines:
     def __init__(self, blobs: Blobs) -> None:
         self.blobs = blobs
         self._begun = False
-        self.early: list[Frame] = []
-
-    def started(self, handle: RunHandle) -> None:
-        """Nothing: the event says it."""
 
     def event(self, event: Event[Any]) -> None:
         """A line for an event."""
-        self._begun = self._begun or isinstance(event.data, RunStarted)
+        self._begun = self._begun or isinstance(event.data, RunStarted | RunResumed | RunSteered)
         if self._begun:
             out.json_line(event_json(event, self.blobs))
 

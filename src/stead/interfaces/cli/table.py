@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command, by the function `module:name` below `stead.interfaces.cli`; or a group of such."""
+    """A command, by the function `module:name` below `stead.interfaces.cli`; or a group of such, and the one of them that runs when
+    none is named."""
 
     help: str
     where: str = ""
     below: Mapping[str, Entry] | None = None
+    default: str = ""
 
 
 COMMANDS: Mapping[str, Entry] = {
@@ -30,6 +32,26 @@ COMMANDS: Mapping[str, Entry] = {
             "restore": Entry("Take a session out of the trash.", "sessions_change:restore"),
             "stop": Entry("End a session's run, in whichever process it works.", "sessions_change:stop"),
         },
+    ),
+    "inbox": Entry(
+        "See what waits for you, and answer it.",
+        below={
+            "list": Entry("List open questions and approvals.", "inbox:list_inbox"),
+            "answer": Entry("Answer an open question or approval.", "inbox:answer"),
+        },
+        default="list",
+    ),
+    "queue": Entry(
+        "See and change the prompts that wait for their turn.",
+        below={
+            "list": Entry("List the prompts that wait.", "queue:list_queue"),
+            "edit": Entry("Change what a waiting prompt says.", "queue:edit"),
+            "move": Entry("Give a waiting prompt another place.", "queue:move"),
+            "send": Entry("Send a prompt now: into the run at work, or as the next.", "queue:send"),
+            "remove": Entry("Take a waiting prompt back.", "queue:remove"),
+            "resume": Entry("Let the held prompts of a session go on.", "queue:resume"),
+        },
+        default="list",
     ),
     "project": Entry(
         "See projects, and bring a moved one's sessions along.",
@@ -59,6 +81,8 @@ COMMANDS: Mapping[str, Entry] = {
             "remove": Entry("Remove a provider and its key.", "provider:remove"),
         },
     ),
+    "storage": Entry("Show what takes room on the disk, or print a blob.", "storage:storage"),
+    "doctor": Entry("Look whether the store is as it should be.", "doctor:doctor"),
     "demo": Entry("Watch a scripted session at work; needs no key and no network.", "demo:demo"),
     "completion": Entry("Print the completion script for a shell.", "completion:completion"),
 }

@@ -38,7 +38,9 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group whose commands are stubs; the one that is chosen is loaded."""
+    """A group whose commands are stubs; the one that is chosen is loaded. `default` is the one that runs when none is named."""
+
+    default = ""
 
     def get_params(self, ctx: Any) -> Any:
         """The options; a group has no other than `--help`."""
@@ -48,6 +50,8 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments behind this group's name."""
+        if self.default and (not args or (args[0].startswith("-") and args[0] not in HELP_NAMES["help_option_names"])):
+            args = [self.default, *args]
         if not args and not ctx.resilient_parsing:
             self.rich_markup_mode = None  # it goes to stderr, as plain text
             raise HelpWanted(ctx.get_help())
@@ -65,7 +69,9 @@ def build(name: str, entry: Entry, *, rich: bool) -> TyperCommand | TyperGroup:
     """The command or group of an entry."""
     mode: Any = "rich" if rich else None
     if entry.below is not None:
-        return group(name, entry.help, entry.below, rich=rich)
+        made_group = group(name, entry.help, entry.below, rich=rich)
+        made_group.default = entry.default
+        return made_group
     module, function = entry.where.split(":")
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=mode, context_settings=HELP_NAMES)
     app.command(name, cls=Command)(getattr(import_module(f"stead.interfaces.cli.{module}"), function))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stead.core.events import Event
+from stead.domain.runs import RunEnded
 from stead.interfaces.cli import codes, out
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 class Sink(Protocol):
     """What hears of a run: its events and frames in the order in which they came about."""
 
-    def started(self, handle: RunHandle) -> None: ...
     def event(self, event: Event[Any]) -> None: ...
     def frame(self, frame: Frame) -> None: ...
 
@@ -40,6 +41,20 @@ class Wanted:
     max_cost: float | None = None
     rules: list[Rule] = field(default_factory=list)
     on_ask: Asker = "deny"
+
+    async def send(self, house: Stead) -> RunHandle:
+        """Send it."""
+        return await house.prompt(
+            self.session,
+            self.parts,
+            project=self.project,
+            model=self.model,
+            agent=self.agent,
+            max_steps=self.max_steps,
+            max_cost=self.max_cost,
+            rules=self.rules,
+            on_ask=self.on_ask,
+        )
 
 
 @dataclass(slots=True)
@@ -59,74 +74,54 @@ class Played:
         return codes.of_run(self.result["outcome"], (self.result["error"] or {}).get("code"))
 
 
-async def play(house: Stead, wanted: Wanted, sink: Sink, *, last: bool = True) -> Played:
-    """Send a prompt and see it through to the end. Ctrl-C and SIGTERM abort the run, and it is stored all the same.
+async def play(house: Stead, begin: Callable[[Stead], Awaitable[RunHandle]], sink: Sink, *, last: bool = True) -> Played:
+    """Have `begin` start a run, or take one up, and see it through to the end. Ctrl-C and SIGTERM abort the run, and it is stored
+    all the same.
 
     `last`: the program ends behind this run, and no signal takes away what is still to be said of it.
     """
     from stead.interfaces.cli import logs
 
     logs.to_file(house.data)
-    loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[Any] = asyncio.Queue()
-
-    def heard(events: Sequence[Event[Any]]) -> None:
-        loop.call_soon_threadsafe(put, events)
-
-    def put(events: Sequence[Event[Any]]) -> None:
-        for event in events:
-            queue.put_nowait(event)
-
-    # First listen, then begin: nothing of the run slips between.
-    stops = [house.store.listen(heard), house.on_frame(queue.put_nowait)]
-    interrupt = _Interrupt(loop, last)
+    with house.store.view() as view:
+        after = view.newest()
+    interrupt = _Interrupt(asyncio.get_running_loop(), last)
     handle: RunHandle | None = None
+    hint = None
     try:
-        handle = await house.prompt(
-            wanted.session,
-            wanted.parts,
-            project=wanted.project,
-            model=wanted.model,
-            agent=wanted.agent,
-            max_steps=wanted.max_steps,
-            max_cost=wanted.max_cost,
-            rules=wanted.rules,
-            on_ask=wanted.on_ask,
-        )
+        handle = await begin(house)
         interrupt.take(handle)
-        sink.started(handle)
-        feeding = asyncio.create_task(_feed(queue, handle.id, sink))
-        ending = asyncio.create_task(handle.ended())
-        await asyncio.wait([feeding, ending], return_when=asyncio.FIRST_COMPLETED)
-        if feeding.done():
-            feeding.result()  # the sink failed: nobody hears of the run any more
-        await ending
-        queue.put_nowait(None)
-        hint = await feeding
+        if handle.run is None:
+            _tell_of_queue(house, handle)
+        async with aclosing(house.follow(handle, after)) as items:
+            async for item in items:
+                if not isinstance(item, Event):
+                    sink.frame(item)
+                    continue
+                if isinstance(item.data, RunEnded) and item.data.error:
+                    hint = (item.data.error.get("details") or {}).get("hint")
+                sink.event(item)
         return Played(await handle.result(), handle.flags, hint, interrupt.terminated)
     finally:
         if handle is not None:
             handle.abort()
             await handle.ended()
         interrupt.release()
-        for stop in stops:
-            stop()
 
 
-async def _feed(queue: asyncio.Queue[Any], run: str, sink: Sink) -> str | None:
-    """Give the run's events and frames to the sink up to None; gives the hint of the error that ended it."""
-    from stead.domain.runs import RunEnded
+def _tell_of_queue(house: Stead, handle: RunHandle) -> None:
+    """Say what the prompt waits for. Behind a run that waits for a person nobody stays: it is held."""
+    from stead.domain import queue, runs
 
-    hint = None
-    while (item := await queue.get()) is not None:
-        if not isinstance(item, Event):
-            if item.run == run:
-                sink.frame(item)
-        elif item.run == run:
-            if isinstance(item.data, RunEnded) and item.data.error:
-                hint = (item.data.error.get("details") or {}).get("hint")
-            sink.event(item)
-    return hint
+    with house.store.view() as view:
+        before = runs.active(view, handle.session)
+        place = [one.id for one in queue.waiting(view, handle.session)]
+    if before is not None and before.status == "waiting":
+        out.note(f"The run before this prompt waits for a person; `stead run -r {handle.session}` goes on with that one.")
+        handle.abort()
+    elif handle.id in place:
+        ahead = place.index(handle.id) + (before is not None)
+        out.note(f"queued: {ahead} before this one in the session. Ctrl-C keeps it for later.")
 
 
 class _Interrupt:
@@ -179,10 +174,6 @@ class Both:
 
     def __init__(self, *sinks: Sink) -> None:
         self.sinks = sinks
-
-    def started(self, handle: RunHandle) -> None:
-        for sink in self.sinks:
-            sink.started(handle)
 
     def event(self, event: Event[Any]) -> None:
         for sink in self.sinks:

@@ -1,0 +1,105 @@
+"""Blobs that nothing refers to any more go, and the room they took is given back, in place.
+
+Which blobs go is decided in a write job: nothing in the log or in a kept table names them, and for a day nobody stored them. Their
+rows go with that commit; then their files, each under its own lock after one more look (`Blobs.discard`). A collection that is
+killed between the two leaves files without rows, which the next one finds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from stead.store import faults
+
+if TYPE_CHECKING:
+    from stead.store.database import Reads
+    from stead.store.log import Tx
+    from stead.store.store import Store
+
+DAY_MS = 24 * 60 * 60 * 1000
+_NAMED = re.compile(rb'blob"\s*:\s*"([0-9a-f]{64})"')
+_PAGE = 1000
+_SHARE_BYTES = 4 << 20
+
+
+def names_in(data: Iterable[Any]) -> Iterator[str]:
+    """The hashes that stored JSON names as blobs: never fewer than it refers to."""
+    for one in data:
+        raw = one.encode("utf-8", "surrogatepass") if isinstance(one, str) else bytes(one)
+        if b'blob"' in raw:
+            yield from (match.decode() for match in _NAMED.findall(raw))
+
+
+def unnamed(store: Store, *, before: int, among: Collection[str] | None = None) -> tuple[dict[str, int], int]:
+    """The blobs that nothing names and nobody stored since `before` (ms), with the bytes they take; and the `seq` up to which the
+    log was looked through. Reads page by page: what is appended meanwhile is for `collect` to see."""
+    with store.view() as view:
+        left = {digest: int(size) for digest, size in view.q("SELECT hash, stored FROM blobs WHERE touched<?", before)}
+        if among is not None:
+            left = {digest: size for digest, size in left.items() if digest in among}
+        for digest in _kept_names(view, store) if left else ():
+            left.pop(digest, None)
+    at = 0
+    while left:
+        with store.view() as view:
+            rows = view.q("SELECT seq, data FROM events WHERE seq>? ORDER BY seq LIMIT ?", at, _PAGE)
+        for digest in names_in(data for _, data in rows):
+            left.pop(digest, None)
+        if not rows:
+            break
+        at = int(rows[-1][0])
+    return left, at
+
+
+def collect(store: Store, *, age_ms: int = DAY_MS, among: Collection[str] | None = None) -> dict[str, Any]:
+    """Remove the blobs that nothing names and nobody stored for `age_ms`, and give their room back. `among`: only these.
+
+    Gives `{"blobs", "bytes", "whole"}`; `whole` is False when a reader kept the write-ahead log, and old content in it, alive.
+    Idempotent, may be killed at any point, and others may work meanwhile. It waits: not for a job.
+    """
+    before = store.clock.now() - age_ms + 1
+    left, at = unnamed(store, before=before, among=among)
+    gone: dict[str, int] = {}
+    while left:
+        share = _share(left)
+        removed, at = store.write(lambda tx, share=share, at=at: _remove(tx, store, share, at, before))  # type: ignore[misc]
+        gone |= removed
+        faults.point("collect.rows_gone")
+    files = dict(store.blobs.files()) if among is None else dict.fromkeys(gone, 0)
+    for digest, size in files.items():
+        if store.blobs.discard(digest):
+            gone.setdefault(digest, size)
+        faults.point("collect.file_gone")
+    return {"blobs": len(gone), "bytes": sum(gone.values()), "whole": store.database.shrink()}
+
+
+def _share(left: dict[str, int]) -> dict[str, int]:
+    """What one job removes, taken out of `left`: what is removed is overwritten, so that each takes as much of the log again."""
+    share: dict[str, int] = {}
+    while left and sum(share.values()) < _SHARE_BYTES and len(share) < _PAGE:
+        digest, size = left.popitem()
+        share[digest] = size
+    return share
+
+
+def _remove(tx: Tx, store: Store, share: dict[str, int], at: int, before: int) -> tuple[dict[str, int], int]:
+    """Decide, with what was appended since the log was looked through, and remove the rows. Gives what went, and the `seq` up to
+    which the log is looked through now."""
+    named = set(names_in(data for (data,) in tx.q("SELECT data FROM events WHERE seq>?", at))) | set(_kept_names(tx, store))
+    gone = {}
+    for digest, size in share.items():
+        if digest in named:
+            continue
+        if tx.q("DELETE FROM blobs WHERE hash=? AND touched<? RETURNING hash", digest, before):
+            gone[digest] = size or store.blobs.file_size(digest)
+    faults.point("collect.decided")
+    return gone, at
+
+
+def _kept_names(view: Reads, store: Store) -> Iterator[str]:
+    for feature in store.features:
+        for table in feature.kept:
+            for row in view.q(f"SELECT * FROM {table}"):
+                yield from names_in(value for value in row if isinstance(value, (str, bytes, memoryview)))

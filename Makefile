@@ -38,10 +38,8 @@ power: $(VENV)/.installed-test  ## tests that cut the power under the file syste
 judges: $(VENV)/.installed-judges  ## tests in which software that nobody here wrote judges stead
 	@$(call marked,judges,the work on the doors)
 
-bench: $(VENV)/.installed-test  ## every program bench/*.py, one after the other; figures, no verdicts
-	@set -- bench/[a-z]*.py; \
-	if [ ! -e "$$1" ]; then echo "There is no benchmark in bench/ yet." >&2; exit 1; fi; \
-	for program; do echo "== $$program"; $(BIN)/python "$$program" || exit 1; done
+bench: $(VENV)/.installed-test  ## figures beside baselines of the same run, no verdicts (BENCH="append open --json" chooses)
+	@$(BIN)/python bench $(BENCH)
 
 clean:  ## remove .venv and what the tools left (never your data)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

@@ -1,186 +1,224 @@
-"""What a durable append costs: ours beside the limit of the disk and beside bare SQLite, in the same run.
-
-    python bench/append.py [EVENTS]
-
-One event is a text part of a session, about 600 bytes of JSON, with everything that is projected from it. `x limit` is the median
-over that of a preallocated file with fdatasync. Times depend on the machine, the ratios hardly; bytes and syncs not at all.
-"""
+"""Durable append: stead through its public API, beside a bare group-commit loop that writes the same rows, a raw commit, and the
+peers that are installed."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import statistics
-import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import apsw
+import orjson
+import peers
+from common import Figures, Table, Timed, compare, house, lengthen, name, text
 
 from stead.app import FEATURES
 from stead.domain import sessions
-from stead.store import Store, Tx, open_store
+from stead.store import open_store
+from stead.store.sqlite import _EACH, PAGE_BYTES
 
-TEXT = {"type": "text", "text": "x" * 500}
-BODY = json.dumps({"message": 1, "n": 1, "part": TEXT}).encode().ljust(600)
-CLIENTS = 64
-Timed = tuple[list[float], float, int]
-
-
-def written() -> int:
-    try:
-        with open("/proc/self/io") as file:
-            return int(next(line for line in file if line.startswith("wchar")).split()[1])
-    except OSError:
-        return 0
+EVENT = "INSERT INTO events(seq, stream, kind, v, ts, actor, run, op, data) VALUES(?,?,?,?,?,?,?,?,?)"
+PART = "INSERT INTO parts(session, message, n, seq) VALUES(?,?,?,?)"
 
 
-def measure(work: Callable[[], Any], count: int) -> Timed:
-    """Seconds of each call, seconds of all, bytes written by all."""
-    before, begin = written(), time.perf_counter()
-    each = []
-    for _ in range(count):
-        start = time.perf_counter()
-        work()
-        each.append(time.perf_counter() - start)
-    return each, time.perf_counter() - begin, written() - before
+def tables(quick: bool) -> Iterator[Table]:
+    """All jobs of appending."""
+    rounds, events = (1, 200) if quick else (3, 1_500)
+    for size in (600, 8192):
+        for clients in (1, 8, 64):
+            each = max(events // (1, 2)[size > 600] // {1: 1, 8: 2, 64: 3}[clients], 20)
+            yield _append(size, clients, each, rounds)
+    yield _lengths(100 if quick else 300, rounds)
 
 
-def raw_file(folder: Path, count: int) -> Timed:
+def _append(size: int, clients: int, each: int, rounds: int) -> Table:
+    part = text(size)
+    contestants: dict[str, Callable[[], Figures]] = {}
+    if clients == 1:
+        contestants["raw FULL commit, one table"] = _in_folder(lambda folder: raw_commit(folder, part, each))
+        contestants["raw file, preallocated, fdatasync"] = _in_folder(lambda folder: raw_file(folder, size, each))
+        contestants["raw FULL commit, the same rows"] = _in_folder(lambda folder: raw_rows(folder, part, each))
+    contestants["bare group commit, the same rows"] = _in_folder(lambda folder: bare(folder, clients, each, part))
+    contestants["stead"] = _in_folder(lambda folder: ours(folder, clients, each, part))
+    if clients == 1:
+        contestants["stead, from a thread"] = _in_folder(lambda folder: ours_thread(folder, each, part))
+    rows = compare(contestants, rounds)
+    rows.update(peers.ask({"job": "append", "size": size, "clients": clients, "each": max(each // 10, 10)}, rounds))
+    return Table(
+        f"Durable append, {clients} session{'s' * (clients > 1)}, {size:,} B", "p50 us" if clients == 1 else "events/s", rows
+    )
+
+
+def _lengths(count: int, rounds: int) -> Table:
+    rows: dict[str, Figures] = {}
+    for length in (10, 100, 1_000, 10_000):
+        rows.update(
+            compare({f"stead, {length:,} messages": _in_folder(lambda folder, n=length: at_length(folder, n, count))}, rounds)
+        )
+    for length in (10, 100, 1_000):
+        found = peers.ask({"job": "length", "size": 600, "length": length, "each": max(count // 10, 10)}, 1)
+        rows.update({f"{who}, {length:,} messages": figures for who, figures in found.items()})
+    return Table("Durable append to a conversation of so many messages, 600 B", "bytes/event", rows)
+
+
+def _in_folder(work: Callable[[Path], Figures]) -> Callable[[], Figures]:
+    def run() -> Figures:
+        with tempfile.TemporaryDirectory(prefix="stead-bench-") as folder:
+            return work(Path(folder))
+
+    return run
+
+
+# --- the limits ---------------------------------------------------------------------------------------------------------------
+
+
+def raw_file(folder: Path, size: int, count: int) -> Figures:
     fd = os.open(folder / "raw", os.O_CREAT | os.O_RDWR, 0o600)
-    os.posix_fallocate(fd, 0, (count + 1) * len(BODY))
-    os.fsync(fd)
-
-    def append() -> None:
-        os.write(fd, BODY)
-        os.fdatasync(fd)
-
+    body = b"x" * size
     try:
-        return measure(append, count)
+        os.posix_fallocate(fd, 0, count * size)
+        os.fsync(fd)
+        timed = Timed()
+        timed.called(lambda n: (os.write(fd, body), os.fdatasync(fd)), count)
+        return timed.figures()
     finally:
         os.close(fd)
 
 
-def raw_sqlite(folder: Path, count: int) -> Timed:
+def raw_commit(folder: Path, part: Any, count: int) -> Figures:
+    """One row, one table, one commit, in the calling thread."""
     connection = apsw.Connection(str(folder / "raw.db"))
+    run = connection.cursor().execute
     for statement in (
-        "PRAGMA page_size=2048",
+        f"PRAGMA page_size={PAGE_BYTES}",
         "PRAGMA journal_mode=WAL",
         "PRAGMA synchronous=FULL",
         "CREATE TABLE e(n INTEGER PRIMARY KEY, b)",
     ):
-        connection.execute(statement).fetchall()
+        run(statement).fetchall()
 
-    def append() -> None:
-        connection.execute("BEGIN IMMEDIATE").fetchall()
-        connection.execute("INSERT INTO e(b) VALUES(?)", (BODY,)).fetchall()
-        connection.execute("COMMIT").fetchall()
+    def append(n: int) -> None:
+        run("BEGIN IMMEDIATE")
+        run("INSERT INTO e(b) VALUES(?)", (orjson.dumps({"message": 1, "n": n, "part": part}),))
+        run("COMMIT")
 
-    append()
+    timed = Timed()
+    timed.called(append, count)
+    connection.close()
+    return timed.figures()
+
+
+class Rows:
+    """The rows of an append in the tables of a real store, by a bare connection with the same settings."""
+
+    def __init__(self, folder: Path, clients: int) -> None:
+        with house(folder, clients):
+            pass
+        self.connection = apsw.Connection(str(folder / "stead.db"))
+        self.cursor = self.connection.cursor()
+        for statement in _EACH:
+            self.cursor.execute(statement).fetchall()
+        self.seq: int = self.cursor.execute("SELECT max(seq) FROM events").fetchall()[0][0]
+
+    def commit(self, batch: list[tuple[str, int, Any]]) -> None:
+        events, parts, now = [], [], time.time_ns() // 1_000_000
+        for session, n, part in batch:
+            self.seq += 1
+            data = orjson.dumps({"message": 1, "n": n, "part": part})
+            events.append((self.seq, session, "part.added", 1, now, "system", None, None, data))
+            parts.append((session, 1, n, self.seq))
+        self.cursor.execute("BEGIN IMMEDIATE")
+        self.cursor.executemany(EVENT, events)
+        self.cursor.executemany(PART, parts)
+        self.cursor.execute("COMMIT")
+
+
+def raw_rows(folder: Path, part: Any, count: int) -> Figures:
+    rows = Rows(folder, 1)
+    timed = Timed()
+    timed.called(lambda n: rows.commit([(name(0), n, part)]), count)
+    rows.connection.close()
+    return timed.figures()
+
+
+def bare(folder: Path, clients: int, each: int, part: Any) -> Figures:
+    """One thread that commits all that waits, and nothing else: no checks, no savepoints, no projectors, no listeners."""
+    rows = Rows(folder, clients)
+    queue: SimpleQueue[Any] = SimpleQueue()
+
+    def tell(futures: list[asyncio.Future[None]]) -> None:
+        for future in futures:
+            future.set_result(None)
+
+    def write(loop: asyncio.AbstractEventLoop) -> None:
+        while (item := queue.get()) is not None:
+            batch = [item]
+            while len(batch) < 256:
+                try:
+                    batch.append(queue.get_nowait())
+                except Empty:
+                    break
+            rows.commit([row for row, _ in batch])
+            loop.call_soon_threadsafe(tell, [future for _, future in batch])
+
+    async def run() -> Figures:
+        loop = asyncio.get_running_loop()
+        thread = threading.Thread(target=write, args=(loop,))
+        thread.start()
+
+        async def append(session: int, n: int) -> None:
+            future: asyncio.Future[None] = loop.create_future()
+            queue.put(((name(session), n, part), future))
+            await future
+
+        timed = Timed()
+        await asyncio.gather(*(timed.awaited(lambda n, k=k: append(k, n), each) for k in range(clients)))  # type: ignore[misc]
+        figures = timed.figures()
+        queue.put(None)
+        thread.join()
+        return figures
+
     try:
-        return measure(append, count)
+        return asyncio.run(run())
     finally:
-        connection.close()
+        rows.connection.close()
 
 
-@contextmanager
-def house(folder: Path, count: int) -> Iterator[tuple[Store, list[int]]]:
-    """A store with `count` sessions, each with one message."""
-    with open_store(folder, FEATURES) as store:
-
-        def begin(tx: Tx) -> list[int]:
-            for n in range(count):
-                sessions.create(tx, f"session{n:09}", "project", title="t", agent="build", model="m/x")
-            return [sessions.add_message(tx, f"session{n:09}", "assistant") for n in range(count)]
-
-        yield store, store.write(begin)
+# --- ours ---------------------------------------------------------------------------------------------------------------------
 
 
-def part(session: int, n: int) -> Callable[[Tx], Any]:
-    return lambda tx: sessions.add_part(tx, f"session{session:09}", 1, n, TEXT)
+def ours(folder: Path, clients: int, each: int, part: Any) -> Figures:
+    async def run() -> Figures:
+        def append(session: int, n: int) -> Any:
+            return store.commit(lambda tx: sessions.add_part(tx, name(session), 1, n, part))
+
+        timed = Timed()
+        await asyncio.gather(*(timed.awaited(lambda n, k=k: append(k, n), each) for k in range(clients)))  # type: ignore[misc]
+        return timed.figures()
+
+    with house(folder, clients) as store:
+        return asyncio.run(run())
 
 
-def ours(folder: Path, count: int) -> Timed:
-    numbers = iter(range(count))
-    with house(folder / "direct", 1) as (store, _):
-        return measure(lambda: store.write(part(0, next(numbers))), count)
+def ours_thread(folder: Path, each: int, part: Any) -> Figures:
+    with house(folder, 1) as store:
+        timed = Timed()
+        timed.called(lambda n: store.write(lambda tx: sessions.add_part(tx, name(0), 1, n, part)), each)
+        return timed.figures()
 
 
-def ours_async(folder: Path, count: int) -> Timed:
-    async def run(store: Store) -> Timed:
-        before, begin = written(), time.perf_counter()
-        each = []
-        for n in range(count):
-            start = time.perf_counter()
-            await store.commit(part(0, n))
-            each.append(time.perf_counter() - start)
-        return each, time.perf_counter() - begin, written() - before
-
-    with house(folder / "async", 1) as (store, _):
-        return asyncio.run(run(store))
-
-
-def ours_group(folder: Path, count: int) -> Timed:
-    """64 sessions of one event loop."""
-    each: list[float] = []
-
-    async def client(store: Store, session: int) -> None:
-        for n in range(count // CLIENTS):
-            start = time.perf_counter()
-            await store.commit(part(session, n))
-            each.append(time.perf_counter() - start)
-
-    async def run(store: Store) -> Timed:
-        before, begin = written(), time.perf_counter()
-        await asyncio.gather(*(client(store, n) for n in range(CLIENTS)))
-        return each, time.perf_counter() - begin, written() - before
-
-    with house(folder / "group", CLIENTS) as (store, _):
-        return asyncio.run(run(store))
-
-
-CONTESTANTS: dict[str, tuple[Callable[[Path, int], Timed], int]] = {
-    "raw file, preallocated, fdatasync": (raw_file, 1),
-    "raw apsw, FULL, a commit each": (raw_sqlite, 1),
-    "stead, one session, from a thread": (ours, 1),
-    "stead, one session, from a coroutine": (ours_async, 1),
-    f"stead, {CLIENTS} sessions, from coroutines": (ours_group, 16),
-}
-
-
-def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
-    rounds: dict[str, list[Timed]] = {name: [] for name in CONTESTANTS}
-    for _ in range(3):
-        for name, (contestant, times) in CONTESTANTS.items():
-            with tempfile.TemporaryDirectory(prefix="stead-bench-") as folder:
-                rounds[name].append(contestant(Path(folder), count * times))
-    found: dict[str, dict[str, float]] = {}
-    for name, timed in rounds.items():
-        each, total, size = sorted(timed, key=lambda one: statistics.median(one[0]))[1]
-        ordered = sorted(each)
-        found[name] = {
-            "p50_us": statistics.median(ordered) * 1e6,
-            "p99_us": ordered[len(ordered) * 99 // 100] * 1e6,
-            "per_second": len(each) / total,
-            "bytes_per_event": size / len(each),
-        }
-    limit = found[next(iter(found))]
-    print(f"{'':42}{'p50 us':>9}{'x limit':>9}{'p99 us':>9}{'events/s':>10}{'x limit':>9}{'bytes/event':>13}")
-    for name, one in found.items():
-        one["p50_over_limit"] = one["p50_us"] / limit["p50_us"]
-        one["per_second_over_limit"] = one["per_second"] / limit["per_second"]
-        print(
-            f"{name:42}{one['p50_us']:9,.0f}{one['p50_over_limit']:9.2f}{one['p99_us']:9,.0f}"
-            f"{one['per_second']:10,.0f}{one['per_second_over_limit']:9.2f}{one['bytes_per_event']:13,.0f}"
-        )
-    print(json.dumps({"append": {name: {key: round(value, 3) for key, value in one.items()} for name, one in found.items()}}))
-
-
-if __name__ == "__main__":
-    main()
+def at_length(folder: Path, length: int, count: int) -> Figures:
+    """Appends of one part to the last message of a conversation."""
+    with house(folder, 1) as store:
+        lengthen(store, name(0), length - 1)
+    with open_store(folder, FEATURES) as store:  # closing brought what was written so far into the database
+        part = text(600)
+        timed = Timed()
+        timed.called(lambda n: store.write(lambda tx: sessions.add_part(tx, name(0), length, 3 + n, part)), count)
+        return timed.figures()

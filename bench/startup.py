@@ -1,6 +1,5 @@
 """Start-up: `stead --version` beside bare Python, `sessions list` and `show` beside a bare typer program with as many commands.
 
-Prints medians over interleaved rounds and their ratios; times are of this machine, ratios are what to look at.
 Targets: --version within 2.0 of bare Python, the reading commands within 1.3 of the bare program with the same query.
 """
 
@@ -8,13 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from common import Figures, Table, compare
 
 from stead.interfaces.cli.table import COMMANDS
 
@@ -54,8 +54,9 @@ app()
 """
 
 
-def main() -> None:
-    """Measure and print."""
+def tables(quick: bool) -> Iterator[Table]:
+    """All jobs of starting."""
+    rounds = 5 if quick else ROUNDS
     with tempfile.TemporaryDirectory(prefix="stead-bench-") as folder:
         place = Path(folder)
         environ = {**os.environ, "STEAD_DATA": str(place / "data"), "STEAD_CONFIG": str(place / "config")}
@@ -64,7 +65,7 @@ def main() -> None:
         bare = place / "bare.py"
         bare.write_text(BARE.format(db=str(place / "data" / "stead.db"), count=count))
         launcher = Path(sys.executable).with_name("stead")
-        compare(
+        yield _compare(
             "--version",
             {
                 "python -c pass": [sys.executable, "-c", "pass"],
@@ -72,15 +73,17 @@ def main() -> None:
                 **({"stead --version (launcher)": [str(launcher), "--version"]} if launcher.exists() else {}),
             },
             environ,
+            rounds,
         )
         for command in (["list"], ["show", session]):
-            compare(
+            yield _compare(
                 f"sessions {command[0]}",
                 {
                     f"bare typer program, {count} commands": [sys.executable, str(bare), "sessions", *command],
                     f"stead sessions {command[0]}": [*STEAD, "sessions", *command],
                 },
                 environ,
+                rounds,
             )
 
 
@@ -115,21 +118,14 @@ def add(tx: object, session: str, project: str, n: int) -> None:
         sessions.add_part(job, session, message, 0, {"type": "text", "text": json.dumps(list(range(40)))})
 
 
-def compare(name: str, commands: dict[str, Sequence[str]], environ: dict[str, str]) -> None:
-    """Time the commands in turn; each ratio is to the first."""
-    spent: dict[str, list[float]] = {label: [] for label in commands}
-    for round in range(-2, ROUNDS):
-        for label, command in commands.items():
-            begin = time.perf_counter()
-            subprocess.run(command, env=environ, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=True)
-            if round >= 0:
-                spent[label].append(time.perf_counter() - begin)
-    base = statistics.median(next(iter(spent.values())))
-    print(name)
-    for label, times in spent.items():
-        median = statistics.median(times)
-        print(f"  {label:36} {median * 1000:7.1f} ms   ratio {median / base:.2f}")
+def _compare(title: str, commands: dict[str, Sequence[str]], environ: dict[str, str], rounds: int) -> Table:
+    """The wall time of each command; a first round warms up and is not counted."""
 
+    def run(command: Sequence[str]) -> Figures:
+        begin = time.perf_counter()
+        subprocess.run(command, env=environ, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=True)
+        return {"p50 ms": (time.perf_counter() - begin) * 1e3}
 
-if __name__ == "__main__":
-    main()
+    work = {label: (lambda command=command: run(command)) for label, command in commands.items()}  # type: ignore[misc]
+    compare(work, 1)
+    return Table(f"Start-up: {title}", "p50 ms", compare(work, rounds))

@@ -120,3 +120,33 @@ tell((await run.result())["outcome"])
         late = [start for start in _starts(folder) if start * 1000 > asked.ts]
         assert len(late) <= 1
         _check(at, run, session, folder, max(_starts(folder)))
+
+
+async def test_after_sigkill_the_next_start_ends_what_the_command_left_and_says_so(tmp_path: Path) -> None:
+    project(tmp_path)
+    command = "(setsid sleep 601 &); trap '' TERM; bash -c \"trap '' TERM INT; (while :; do :; done) & sleep 602\""
+    program = f"""
+at.models = script([{{"tools": [use("bash", command={command!r}), use("list")]}}])
+from stead.agent.gate import parse
+run = await at.prompt(None, "go", project=tmp / "project", model="fake/m", rules=[parse("bash", "allow", "flag")])
+tell([run.session, run.id])
+await run.ended()
+"""
+    wrapped = f"at.environ = {{**at.environ, 'TEST_ABORT': {str(tmp_path)!r}}}\n{program}"
+    child = Child(tmp_path, wrapped)
+    try:
+        session, run = await child.told()
+        await until(lambda: len(marked(tmp_path)) >= 4)
+        await asyncio.sleep(0.3)  # what was told of the shell is kept
+        child.kill()
+        assert len(marked(tmp_path)) >= 4  # they live on
+        async with house(tmp_path, models=script([{"text": "here"}])) as at:
+            assert [process.cmdline() for process in marked(tmp_path)] == [["sleep", "601"]]
+            said, never = (one["error"] for one in tools(at, run))
+            assert "What it had left running was ended: bash (pid" in said and "in a session of its own: sleep (pid" in said
+            assert "unknown" in said and never.startswith("Not started")
+            assert (await (await at.prompt(session, "there?")).result())["result"] == "here"
+    finally:
+        child.close()
+        for process in marked(tmp_path):
+            process.kill()

@@ -26,9 +26,8 @@ BASH = [parse("bash", "allow", "flag")]
 def crash(at: Stead) -> None:
     """What SIGKILL leaves: the store as it is, the lock file without its lock. Nothing is written from here on."""
     at.store.close()
-    if at._owner is not None:
-        os.close(at._owner._fd)
-        at._owner = None
+    at.life.end()
+    at.life.release(forget=False)
     for run in at.running():
         run.abort()
 

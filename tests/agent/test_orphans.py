@@ -33,6 +33,10 @@ class Machine:
         self.started.append(subprocess.Popen(["/bin/bash", "-c", command], env=env, start_new_session=True))
         return self.started[-1].pid
 
+    def mark(self, n: int) -> str:
+        """The mark of call `n` of this test: other tests run at the same time."""
+        return f"{self.name}.{n}"
+
     def running(self) -> dict[int, str]:
         """The processes that this started and that still run: pid and name."""
         found = {}
@@ -96,16 +100,16 @@ def test_where_nothing_runs_nothing_is_said_and_nothing_is_loaded(tmp_path: Path
 
 def test_the_command_and_what_it_started_are_ended_and_a_daemon_is_told_of(machine: Machine) -> None:
     command = f"({STUBBORN}) & setsid sleep 601 & env -i sleep 602 & set -m; sleep 603 & set +m; bash -c 'sleep 604 & {STUBBORN}'"
-    shell = orphans.describe(machine.run(command, "run.1"))
-    other = machine.run("sleep 605", "run.10")
+    shell = orphans.describe(machine.run(command, machine.mark(1)))
+    other = machine.run("sleep 605", machine.mark(10))
     machine.until(lambda running: names(running).count("sleep") >= 7)
     ((daemon, _),) = [one for one in machine.running().items() if _arguments(one[0]) == ["sleep", "601"]]
-    said = orphans.end({"run.1": shell, "run.2": None})
-    assert set(machine.running()) == {daemon, other} and said["run.2"] == ""
-    ended, _, away = said["run.1"].partition(". ")
+    said = orphans.end({machine.mark(1): shell, machine.mark(2): None})
+    assert set(machine.running()) == {daemon, other} and said[machine.mark(2)] == ""
+    ended, _, away = said[machine.mark(1)].partition(". ")
     assert ended.startswith(f"What it had left running was ended: bash (pid {shell['pid']}), ") and "sleep" in ended
     assert away == f"Still running, in a session of its own: sleep (pid {daemon})."
-    assert orphans.end({"run.1": shell}) == {"run.1": away}
+    assert orphans.end({machine.mark(1): shell}) == {machine.mark(1): away}
     assert set(machine.running()) == {daemon, other}
 
 
@@ -117,20 +121,21 @@ def _arguments(pid: int) -> list[str]:
 
 
 def test_a_shell_of_which_nothing_was_kept_is_known_by_its_mark(machine: Machine) -> None:
-    machine.run("setsid sleep 601 & sleep 602", "run.1")
+    machine.run("setsid sleep 601 & sleep 602", machine.mark(1))
     machine.until(lambda running: names(running) == ["bash", "sleep", "sleep"])
-    said = orphans.end({"run.1": None})["run.1"]
+    said = orphans.end({machine.mark(1): None})[machine.mark(1)]
     assert "ended: bash" in said and "session of its own: sleep" in said
     assert [_arguments(pid) for pid in machine.running()] == [["sleep", "601"]]
-    assert orphans.end({"run.1": None})["run.1"].startswith("Still running, in a session of its own: sleep")  # and it lives on
+    again = orphans.end({machine.mark(1): None})[machine.mark(1)]
+    assert again.startswith("Still running, in a session of its own: sleep")  # and it lives on
     assert [_arguments(pid) for pid in machine.running()] == [["sleep", "601"]]
 
 
 def test_where_the_environment_tells_nothing_the_session_does(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orphans, "_mark", lambda pid: "")  # as on macOS
-    shell = orphans.describe(machine.run("trap '' TERM; sleep 601 & sleep 602; sleep 603", "run.1"))
+    shell = orphans.describe(machine.run("trap '' TERM; sleep 601 & sleep 602; sleep 603", machine.mark(1)))
     machine.until(lambda running: names(running) == ["bash", "sleep", "sleep"])
-    assert "were" not in (said := orphans.end({"run.1": shell})["run.1"]) and "bash" in said
+    assert "ended: bash" in orphans.end({machine.mark(1): shell})[machine.mark(1)]
     assert machine.running() == {}
 
 
@@ -140,15 +145,17 @@ def test_another_process_under_the_same_pid_is_left_alone(machine: Machine, wron
     before = machine.until(lambda running: names(running) == ["bash", "sleep", "sleep"])
     shell |= {"started": shell["started"] - 1} if wrong != "boot" else {}
     shell |= {"boot": "another"} if wrong != "started" else {}
-    assert orphans.end({"run.1": shell}) == {"run.1": ""}
+    assert orphans.end({machine.mark(1): shell}) == {machine.mark(1): ""}
     assert machine.running() == before
-    assert orphans.end({"run.1": {**shell, "started": 0, "boot": orphans.describe(1)["boot"]}}) == {"run.1": ""}
-    assert orphans.end({"run.1": {}}) == {"run.1": ""} and machine.running() == before
+    assert orphans.end({machine.mark(1): {**shell, "started": 0, "boot": orphans.describe(1)["boot"]}}) == {machine.mark(1): ""}
+    assert orphans.end({machine.mark(1): {}}) == {machine.mark(1): ""} and machine.running() == before
 
 
 def test_who_recovers_inside_of_a_command_does_not_end_itself(machine: Machine) -> None:
-    program = "from stead.agent import orphans; print(orphans.end({'run.1': None})['run.1'], flush=True)"
-    env = {"PATH": os.environ["PATH"], "TEST_ORPHANS": machine.name, orphans.MARK: "run.1", "PYTHONPATH": str(ROOT / "src")}
+    program = (
+        "import os; from stead.agent import orphans; print(*orphans.end({os.environ['STEAD_CALL']: None}).values(), flush=True)"
+    )
+    env = {"PATH": os.environ["PATH"], "TEST_ORPHANS": machine.name, orphans.MARK: machine.mark(1), "PYTHONPATH": str(ROOT / "src")}
     command = f'sleep 601 & {sys.executable} -c "{program}"; echo goes on'
     done = subprocess.run(["/bin/bash", "-c", command], env=env, start_new_session=True, capture_output=True, text=True, timeout=10)
     ended, _, stays = done.stdout.partition(". ")
@@ -157,23 +164,23 @@ def test_who_recovers_inside_of_a_command_does_not_end_itself(machine: Machine) 
 
 
 def test_a_recovery_that_is_killed_is_finished_by_the_next(machine: Machine) -> None:
-    shell = orphans.describe(machine.run(f"({STUBBORN}) & sleep 601", "run.1"))
+    shell = orphans.describe(machine.run(f"({STUBBORN}) & sleep 601", machine.mark(1)))
     machine.until(lambda running: len(running) >= 3)
-    program = f"from stead.agent import orphans; orphans._GRACE = 60; orphans.end({{'run.1': {shell!r}}})"
+    program = f"from stead.agent import orphans; orphans._GRACE = 60; orphans.end({{{machine.mark(1)!r}: {shell!r}}})"
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     recovering = subprocess.Popen([sys.executable, "-c", program], env=env)
     machine.until(lambda running: shell["pid"] not in running)  # it has sent its TERM
     recovering.kill()
     recovering.wait()
     assert machine.running() != {}
-    assert "ended: " in orphans.end({"run.1": shell})["run.1"]
+    assert "ended: " in orphans.end({machine.mark(1): shell})[machine.mark(1)]
     assert machine.running() == {}
 
 
 def test_two_recoveries_at_once_do_no_harm(machine: Machine) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    calls = {f"run.{n}": orphans.describe(machine.run(f"sleep 601 & {STUBBORN}", f"run.{n}")) for n in range(4)}
+    calls = {machine.mark(n): orphans.describe(machine.run(f"sleep 601 & {STUBBORN}", machine.mark(n))) for n in range(4)}
     machine.until(lambda running: names(running).count("sleep") >= 8)
     with ThreadPoolExecutor(3) as pool:
         said = list(pool.map(lambda _: orphans.end(calls), range(3)))
@@ -188,7 +195,7 @@ from tests.agent.tools.context import FakeContext
 
 async def main():
     context = FakeContext(Path(sys.argv[1]))
-    context.environ = {**context.environ, orphans.MARK: "run.7", "TEST_ORPHANS": sys.argv[1]}
+    context.environ = {**context.environ, orphans.MARK: sys.argv[1] + ".7", "TEST_ORPHANS": sys.argv[1]}
     context.spawned = lambda pid: print(json.dumps(orphans.describe(pid)), flush=True)
     await context.use("bash", command=sys.argv[2])
 
@@ -207,6 +214,6 @@ def test_after_sigkill_the_tool_s_children_are_found_and_ended(machine: Machine)
         machine.until(lambda running: names(running).count("sleep") >= 3)
         tool.kill()
     assert shell["pid"] in machine.running()  # it lives on
-    said = orphans.end({"run.7": shell})["run.7"]
+    said = orphans.end({machine.mark(7): shell})[machine.mark(7)]
     assert "ended: bash" in said and "session of its own: sleep" in said
     assert [_arguments(pid) for pid in machine.running()] == [["sleep", "601"]]

@@ -151,6 +151,23 @@ def test_b033_a_process_that_stopped_while_it_rotates_neither_blocks_the_others_
     assert set(files(tmp_path)) == {"stead.log", "stead.log.1"} and whole(tmp_path).endswith("last\n")
 
 
+def test_b033_who_finds_that_another_was_faster_renames_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+    logs.to_file(tmp_path)
+    logging.getLogger("stead.x").error("x" * 3_500)
+    folder, locked = tmp_path / "logs", logs._locked
+
+    def late(fd: int) -> bool:
+        (folder / "stead.log").rename(folder / "stead.log.1")
+        (folder / "stead.log").write_text("of the other\n")
+        return locked(fd)
+
+    monkeypatch.setattr(logs, "_locked", late)
+    logging.getLogger("stead.x").error("y" * 3_500)
+    assert set(files(tmp_path)) == {"stead.log", "stead.log.1"}
+    assert (folder / "stead.log").read_text().startswith("of the other\n") and "yyy" in (folder / "stead.log").read_text()
+
+
 SECRET = "the words of a prompt"
 
 

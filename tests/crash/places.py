@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 _MEMORY = Path("/dev/shm")
 _ROOM = 1 << 30
 
@@ -25,3 +27,10 @@ def quick_folder(otherwise: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="stead-test-", dir=_MEMORY) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A folder of this test's own, in memory where that is possible."""
+    with quick_folder(tmp_path) as folder:
+        yield folder

@@ -53,7 +53,7 @@ def points_of(work: Callable[[], Any]) -> list[str]:
 
         def noting(self: Tx, stream: str, fact: Any, **more: Any) -> Any:
             nonlocal last
-            last = fact.kind
+            last = fact.kind if fact.kind != "part.added" else f"{fact.kind} {fact.part['type']}"
             return append(self, stream, fact, **more)
 
         Tx.append = noting  # type: ignore[method-assign]

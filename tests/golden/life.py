@@ -15,10 +15,12 @@ from stead.domain import (
     asks,
     attachments,
     changes,
+    partials,
     people,
     permissions,
     projects,
     providers,
+    queue,
     runs,
     sessions,
     settings,
@@ -38,8 +40,8 @@ LONG = "A long answer, with ünïcödé and \U0001f332. " * 240  # moved into a 
 GARDEN = Identity("/golden/garden", False, "~/garden", "1", "11")
 ATTIC = Identity("/golden/%FFattic", True, "/golden/\udcffattic", "1", "12")
 
-MAIN, PLAN, WAITS, OLD, GONE, CHILD, CUT, EMPTY = (f"golden{n:010}" for n in range(1, 9))
-SESSIONS = (MAIN, PLAN, WAITS, OLD, CHILD, EMPTY)
+MAIN, PLAN, WAITS, OLD, GONE, CHILD, CUT, EMPTY, BUSY = (f"golden{n:010}" for n in range(1, 10))
+SESSIONS = (MAIN, PLAN, WAITS, OLD, CHILD, EMPTY, BUSY)
 IN_FLIGHT = (CUT,)
 FILES = ("picture00000001", "notes0000000001")
 
@@ -156,6 +158,7 @@ def live(house: Stead, clock: ManualClock) -> Life:
     _plan(life, garden)
     _waiting(life, attic)
     _others(life, garden, attic)
+    _queue(life, garden)
     _in_flight(life, garden)
     return life
 
@@ -323,6 +326,33 @@ def _others(life: Life, garden: str, attic: str) -> None:
     life.do(forget)
 
 
+def _queue(life: Life, garden: str) -> None:
+    """Behind a run that waits for a person: prompts that wait, are held, were taken back, and one that was said in the run."""
+    life.do(lambda tx: sessions.create(tx, BUSY, garden, title="Busy", agent="build", model="acme/large"))
+    run = life.begin(BUSY, "first", garden)
+    life.say(run, {"type": "text", "text": "so far"})
+    terms = {"agent": "build", "model": "acme/large", "project": garden, "max_steps": 9, "rules": []}
+    for prompt in ("waits", "held", "back", "now"):
+        packed = life.store.blobs.pack([{"type": "text", "text": f"{prompt} {STRANGE}"}])
+        life.do(lambda tx, prompt=prompt, packed=packed: _wait(tx, prompt, tx.unpack(packed), terms))  # type: ignore[misc]
+    life.do(lambda tx: queue.edit(tx, "queuedwaits00001", [{"type": "text", "text": "waits, said better"}]))
+    life.do(lambda tx: queue.move(tx, "queuedwaits00001", 2))
+    life.do(lambda tx: queue.hold(tx, queue.get(tx, "queuedheld000001"), "The run before it was interrupted."))
+    life.do(lambda tx: queue.retract(tx, "queuedback000001", by=people.LOCAL_ACTOR))
+    life.do(lambda tx: queue.send(tx, "queuednow0000001"))
+    steered: runs.Run = life.do(lambda tx: queue.steer(tx, run))
+    n = life.call(steered, "b1", "ask", '{"question": "Go on?"}')
+    about = {"question": "Go on?", "options": []}
+    life.do(
+        lambda tx: asks.open_ask(tx, "ask0000000000004", BUSY, run.id, kind="question", message=steered.message, n=n, about=about)
+    )
+    life.do(lambda tx: runs.wait(tx, steered, "ask0000000000004"))
+
+
+def _wait(tx: Tx, prompt: str, parts: Any, terms: dict[str, Any]) -> None:
+    queue.add(tx, f"queued{prompt}".ljust(15, "0") + "1", BUSY, parts, terms, owner=None, author=people.LOCAL)
+
+
 def _in_flight(life: Life, garden: str) -> None:
     """A run in the middle of everything, of a process that is dead: its lock file is still there."""
     dead = ProcessLock(life.house.data / "locks", "deadowner0000001", {"started": "2023-11-14T22:13:20.000Z", "version": "0.1.0"})
@@ -334,6 +364,8 @@ def _in_flight(life: Life, garden: str) -> None:
     life.call(run, "f3", "bash", '{"command": "make test"}', started=False)
     life.changed(run, "f4", "made.txt", None, b"made\n", end=None)
     life.changed(run, "f4", "torn.txt", b"old\n" * 500, b"new\n" * 500, end=None, in_place=True)
+    growing = [partials.Growth(7, 0, "text", 0, "text on the scr"), partials.Growth(7, 1, "text", 15, "een " + STRANGE)]
+    life.do(lambda tx: partials.grow(tx, run, growing))
     dead.release(forget=False)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stead.app import Stead, shown
-from stead.domain import asks, attachments, changes, people, projects, providers, settings, todos, usage
+from stead.domain import asks, attachments, changes, people, projects, providers, queue, settings, todos, usage
 from stead.domain import sessions as nouns
 
 
@@ -51,12 +51,14 @@ def _session(house: Stead, session: str) -> dict[str, Any]:
         found = nouns.messages(view, session)
         plan = todos.listed(view, session)
         waiting = [shown.ask_json(ask) for ask in asks.open_asks(view, session)]
+        queued = [{**shown.queue_json(one), "parts": queue.content(view, one)[0]} for one in queue.waiting(view, session)]
         made = [(one.path, one.state, one.before_kind, one.after_kind, one.in_place) for one in changes.listed(view, session)]
     return {
         "about": about,
         "messages": [shown.message_json(message, store.blobs) for message in found],
         "todos": plan,
         "asks": waiting,
+        "queue": queued,
         "changes": [list(one) for one in made],
         "files": shown.changed_files(store, session),
     }

@@ -18,6 +18,7 @@ import apsw
 import pytest
 
 from stead.app import Stead
+from stead.app.doctor import examine
 from stead.core.errors import SteadError
 from stead.domain import changes, providers, runs
 from stead.store.kernel import KERNEL_VERSION
@@ -35,7 +36,8 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[s
     data = tmp_path / "data"
     with zipfile.ZipFile(HERE / f"{request.param}.zip") as archive:
         archive.extractall(data)
-    (data / "secret.key").chmod(0o600)
+    for path in (data, *data.rglob("*")):  # an archive of this kind keeps no modes
+        path.chmod(0o700 if path.is_dir() else 0o600)
     return data, json.loads((HERE / f"{request.param}.json").read_text())
 
 
@@ -71,6 +73,8 @@ def test_everything_that_was_seen_is_seen(golden: tuple[Path, dict[str, Any]]) -
     with_house.store.rebuild()
     assert with_house.store.dump() == live
     assert now(with_house, told) == today
+    found = examine(with_house, full=True)
+    assert found["ok"], [one for one in found["checks"] if not one["ok"]]
     with_house.close()
 
 

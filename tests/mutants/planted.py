@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stead.agent import closing, workspace
-from stead.domain import partials, runs, usage
+from stead.domain import attachments, partials, queue, runs, usage
 from stead.domain.sessions import StepEnded
 from stead.store import lock, safefile
 from stead.store.blobs import Blobs
@@ -56,6 +56,20 @@ def mutant(catcher: harness.Harness, tells: str, why: str, first: str = "writer.
 def patch(owner: Any, name: str, made: Callable[[Any], Any]) -> None:
     """Put `made(original)` in the place of what is there."""
     setattr(owner, name, made(getattr(owner, name)))
+
+
+def after_commit(late: list[Callable[[Store], None]]) -> None:
+    """Do what is in `late` when the next commit is durable."""
+
+    def spoiled(original: Any) -> Any:
+        def publish(self: Store, events: Any) -> None:
+            while late:
+                late.pop()(self)
+            original(self, events)
+
+        return publish
+
+    patch(Store, "_publish", spoiled)
 
 
 # --- files and the log --------------------------------------------------------------------------------------------------------
@@ -142,25 +156,36 @@ def commit_without_sync() -> None:
     "writer.after_commit change.captured",
 )
 def blob_row_before_blob_file() -> None:
-    late: list[tuple[Path, bytes]] = []
+    late: list[Callable[[Store], None]] = []
     real = safefile.write_private
-
-    def publish(original: Any) -> Any:
-        def after_commit(self: Store, events: Any) -> None:
-            while late:
-                real(*late.pop())
-            original(self, events)
-
-        return after_commit
 
     def keep(self: Blobs, digest: str, codec: str, stored: bytes) -> Any:
         path = self._path(digest)
         safefile.private_folder(path.parent)
-        late.append((path, stored))
+        late.append(lambda store: real(path, stored))
         return codec, None
 
     Blobs._keep = keep  # type: ignore[method-assign]
-    patch(Store, "_publish", publish)
+    after_commit(late)
+
+
+@mutant(
+    harness.crash,
+    "no such attachment",
+    "The message that names an attachment is stored before it.",
+    "writer.after_commit part.added file",
+)
+def attachment_after_its_message() -> None:
+    late: list[Callable[[Store], None]] = []
+    real = attachments.add
+
+    def add(folder: Path, attachment: str, name: str, content: bytes) -> Any:
+        late.append(lambda store: real(folder, attachment, name, content) and None)
+        kind, mime = attachments.sniff(content)
+        return {"type": "file", "id": attachment, "name": name, "mime": mime, "kind": kind, "size": len(content)}
+
+    attachments.add = add
+    after_commit(late)
 
 
 # --- the log and its projections ----------------------------------------------------------------------------------------------
@@ -186,20 +211,14 @@ def publish_before_commit() -> None:
     "writer.after_commit step.ended",
 )
 def projector_not_in_the_transaction() -> None:
-    late: list[Any] = []
+    late: list[Callable[[Store], None]] = []
     (real,) = usage.FEATURE.projectors[StepEnded]
-    usage.FEATURE.projectors[StepEnded] = [lambda tx, event: late.append(event)]
 
-    def publish(original: Any) -> Any:
-        def after_commit(self: Store, events: Any) -> None:
-            while late:
-                event = late.pop()
-                self.submit(lambda tx, event=event: real(tx, event))  # type: ignore[misc]
-            original(self, events)
+    def project(tx: Any, event: Any) -> None:
+        late.append(lambda store: store.submit(lambda tx: real(tx, event)) and None)
 
-        return after_commit
-
-    patch(Store, "_publish", publish)
+    usage.FEATURE.projectors[StepEnded] = [project]
+    after_commit(late)
 
 
 @mutant(harness.contract, "did not all get in", "The next seq is remembered instead of read in the transaction (I3).")
@@ -250,9 +269,7 @@ def run_ended_without_the_state_guard() -> None:
 
 @mutant(harness.beside, "of a living process was closed", "Recovery closes runs without asking whether their process lives.")
 def recovery_not_guarded_by_the_owners_death() -> None:
-    from stead.app import recovery
-
-    recovery.dead_owners = lambda folder: [path.name for path in lock._lock_files(folder)]
+    lock._lock = lambda fd: True
 
 
 @mutant(harness.beside, "of a living process was closed", "A process gives its lock back while its run is at work.")
@@ -294,3 +311,13 @@ def _without_parts(left: Any) -> Any:
 @mutant(harness.crash, "holds something of a run that is over", "The rows of text on the screen stay when the run is over.")
 def partial_rows_left() -> None:
     partials.close_run = lambda tx, run: None
+
+
+@mutant(
+    harness.crash,
+    "goes on by itself",
+    "Prompts behind an interrupted run begin although nobody has seen yet what happened.",
+    "writer.after_commit prompt.",
+)
+def queue_goes_on_after_a_crash() -> None:
+    queue.hold_session = lambda tx, session, reason: None

@@ -125,6 +125,7 @@ def lost(place: Path, less: Callable[[], None], *how: str) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_a_few_cuts(place: Path) -> None:
     rng = random.Random(11)
     for seed in range(20):
@@ -247,16 +248,19 @@ def test_the_power_fails_at_every_operation_of_a_prompt(place: Path, part: int) 
 # --- the disk itself: it must lose what may be lost ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_disk_loses_acknowledged_events_when_commits_are_not_synced(place: Path) -> None:
     """What `test_a_few_cuts` never sees with synchronous=FULL, it sees with NORMAL."""
     assert lost(place, lambda: with_synchronous("NORMAL"), "acknowledged and lost")
 
 
+@pytest.mark.slow
 def test_without_syncs_the_database_itself_breaks(place: Path) -> None:
     """`synchronous=OFF`: not only what was acknowledged is gone; some of the databases cannot be read at all."""
     assert lost(place, lambda: with_synchronous("OFF"), "store_damaged", "integrity_check", "is not a readable store")
 
 
+@pytest.mark.slow
 def test_the_disk_loses_blobs_when_files_or_their_names_are_not_synced(place: Path) -> None:
     assert lost(place, without_syncs, "Blob ")
 

@@ -85,3 +85,38 @@ def as_nobody(work: Callable[[], Any]) -> Any:
         return work()
 
     return Child(lowered).result()
+
+
+class Other:
+    """A process that has the store open and does as it is told, one word at a time."""
+
+    def __init__(self, work: Callable[[Callable[[str], str]], Any]) -> None:
+        hear, self._tell = os.pipe()
+        self._told, say = os.pipe()
+
+        def loop() -> Any:
+            os.close(self._tell)
+
+            def meet(word: str) -> str:
+                os.write(say, word[:1].encode())
+                return os.read(hear, 1).decode()
+
+            return work(meet)
+
+        self.child = Child(loop)
+        os.close(hear)
+        os.close(say)
+
+    def met(self) -> str:
+        """Wait until it has come to the next point, and give the first letter of its name."""
+        return os.read(self._told, 1).decode()
+
+    def go(self) -> None:
+        os.write(self._tell, b".")
+
+    def stop(self) -> None:
+        os.kill(self.child.pid, signal.SIGSTOP)
+        os.waitpid(self.child.pid, os.WUNTRACED)
+
+    def go_on(self) -> None:
+        os.kill(self.child.pid, signal.SIGCONT)

@@ -13,7 +13,7 @@ import pytest
 from stead.app import FEATURES
 from stead.domain import sessions
 from stead.store import Store, Tx, open_store
-from stead.store.sqlite import PAGE_BYTES
+from stead.store.sqlite import PAGE_BYTES, RECYCLE_COMMITS
 from tests.store.counting import Counting, counted
 from tests.support import scale
 
@@ -70,7 +70,7 @@ def test_without_checkpoints_a_batch_is_exactly_one_sync_of_the_log(house: Store
     counting.clear()
     commits: list[int] = []
     house.listen(lambda events: commits.append(len(events)))
-    alone = scale(5_000)
+    alone = RECYCLE_COMMITS + scale(5_000)  # nothing of ours brings it into the database either
     for n in range(alone):
         house.write(part(0, n))
     assert counting.syncs == ["wal"] * alone
@@ -86,6 +86,15 @@ def test_with_checkpoints_it_is_at_most_1_02_on_average(house: Store, counting: 
         house.write(part(0, n))
     assert counting.syncs.count("db") >= 2, "no checkpoint was met"
     assert count <= counting.syncs.count("wal") <= count * 1.02
+
+
+def test_the_log_is_written_over_instead_of_growing(house: Store, tmp_path: Path) -> None:
+    sizes = []
+    for n in range(RECYCLE_COMMITS * 5):
+        house.write(part(0, n))
+        sizes.append((tmp_path / "house" / "stead.db-wal").stat().st_size)
+    assert sizes[-1] == sizes[RECYCLE_COMMITS * 2]
+    assert sizes[-1] <= 6 * RECYCLE_COMMITS * PAGE_BYTES
 
 
 def test_an_event_alone_writes_at_most_12_kb_its_checkpoints_included(house: Store, counting: Counting) -> None:

@@ -101,7 +101,7 @@ def test_a_file_that_somebody_is_about_to_store_stays(store: Store) -> None:
     done = collect.collect(store, age_ms=0)
     assert done["blobs"] == 1 and hashes(store) == set()
     assert [found for found, _ in store.blobs.files()] == [digest]
-    store.write(lambda tx: tx.append("a", Written(text="", value={"blob": tx.put(prepared)})))
+    store.write(lambda tx, prepared=prepared: tx.append("a", Written(text="", value={"blob": tx.put(prepared)})))
     del prepared
     assert collect.collect(store, age_ms=0)["blobs"] == 0
     assert store.blobs.get(digest) == content(1)

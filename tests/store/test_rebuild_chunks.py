@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -75,8 +77,6 @@ def test_indexes_and_keys_are_there_after_any_number_of_rebuilds(store: Store) -
         store.write(lambda tx: tx.q("INSERT INTO notes(seq, stream, text, size) VALUES(1,'a','',0)"))
 
 
-
-
 @pytest.mark.slow
 def test_a_start_killed_at_any_point_of_a_rebuild_is_finished_by_the_next(opener: Opener) -> None:
     store = opener(features=[notes(1)])
@@ -113,7 +113,9 @@ def test_a_start_killed_at_any_point_of_a_rebuild_is_finished_by_the_next(opener
             break
         version += 1
     assert killed >= 15
-    assert {"rebuild.chunk", "rebuild.swapped", "writer.before_commit", "writer.after_commit"} <= set(points_of_last(opener, version))
+    assert {"rebuild.chunk", "rebuild.swapped", "writer.before_commit", "writer.after_commit"} <= set(
+        points_of_last(opener, version)
+    )
 
 
 def points_of_last(opener: Opener, version: int) -> list[str]:
@@ -220,7 +222,10 @@ def test_a_program_that_lacks_a_feature_reads_and_does_not_write(opener: Opener)
         ("INSERT INTO notes(seq) VALUES(1)", "INSERT INTO notes__new(seq) VALUES(1)"),
         ("UPDATE notes SET notes=notes.notes+1", "UPDATE notes__new SET notes=notes__new.notes+1"),
         ("DELETE FROM notes WHERE text='FROM notes'", "DELETE FROM notes__new WHERE text='FROM notes'"),
-        ("SELECT n.text FROM notes n JOIN books ON n.x=books.x", "SELECT n.text FROM notes__new n JOIN books__new ON n.x=books__new.x"),
+        (
+            "SELECT n.text FROM notes n JOIN books ON n.x=books.x",
+            "SELECT n.text FROM notes__new n JOIN books__new ON n.x=books__new.x",
+        ),
         (
             "INSERT INTO notes(seq) VALUES(1) ON CONFLICT(seq) DO UPDATE SET n=excluded.n",
             "INSERT INTO notes__new(seq) VALUES(1) ON CONFLICT(seq) DO UPDATE SET n=excluded.n",
@@ -245,3 +250,37 @@ def test_a_projector_that_uses_what_is_not_its_own_fails_the_rebuild(opener: Ope
     with pytest.raises(SteadError, match="not its own"):
         store.rebuild()
     assert store.dump() == live
+
+
+def test_readers_of_several_tables_never_give_way_to_an_exchange(store: Store) -> None:
+    """A view that read one table and wants the next, while the exchange has that one and wants the first, is no deadlock; and what
+    it sees is whole, before or after."""
+    store.write(lambda tx: [write("a")(tx) for _ in range(20)])
+    over, errors, views = threading.Event(), list[BaseException](), 0
+
+    def reading(first: str, second: str) -> None:
+        nonlocal views
+        while not over.is_set():
+            try:
+                with store.view() as view:
+                    seen = {first: view.q(f"SELECT * FROM {first}")}
+                    time.sleep(0.02)
+                    seen[second] = view.q(f"SELECT * FROM {second}")
+                assert (len(seen["notes"]), len(seen["notebooks"])) == (20, 1)
+                views += 1
+            except BaseException as error:
+                errors.append(error)
+                return
+
+    names = [("notes", "notebooks"), ("notebooks", "notes")]
+    threads = [threading.Thread(target=reading, args=pair) for pair in names]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(8):
+            store.rebuild()
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert errors == [] and views > 4

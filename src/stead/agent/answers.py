@@ -35,6 +35,7 @@ class Answers:
         loop, attempt = self.loop, 1
         while True:
             self.open = _Call(request, loop.next_n)
+            loop.live.count()
             try:
                 finished = await self._stream(request)
                 break
@@ -59,6 +60,7 @@ class Answers:
                     loop.live.open(base + item.n, item.part)
                     loop.next_n = max(loop.next_n, base + item.n + 1)
                 elif isinstance(item, Closed):
+                    loop.live.whole(base + item.n)
                     await loop.add(base + item.n, item.part)
                     loop.live.close(base + item.n)
                 elif isinstance(item, Finished):
@@ -89,7 +91,7 @@ class Answers:
 
         def job(tx: Tx) -> None:
             tx.append(run.session, fact, run=run.id)
-            partials.close_model_call(tx, run)
+            partials.close_answer(tx, run)
 
         loop.live.clear()
         await loop.commit(job)
@@ -111,8 +113,10 @@ class Answers:
 
         def job(tx: Tx) -> None:
             tx.append(run.session, fact, run=run.id)
-            if again:
+            if not again:  # what came stays, as cut
                 partials.close_model_call(tx, run)
+            else:
+                partials.close_answer(tx, run)
                 if seen:
                     tx.append(run.session, retract, run=run.id)
 

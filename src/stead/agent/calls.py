@@ -15,10 +15,9 @@ from stead.agent.tools.talk import ASK
 from stead.agent.workspace import CallContext
 from stead.core.errors import SteadError
 from stead.core.events import Fact
-from stead.core.parts import PatchFile, PatchPart, ToolPart
-from stead.domain import asks, changes, partials, permissions, runs, sessions
+from stead.core.parts import ToolPart
+from stead.domain import asks, partials, permissions, runs, sessions
 from stead.domain.people import LOCAL_ACTOR
-from stead.store.database import Reads
 from stead.store.log import Tx
 
 if TYPE_CHECKING:
@@ -37,16 +36,6 @@ NOBODY = "Refused: this needs a person's approval and nobody could be asked. Not
 
 class Waiting(BaseException):
     """The run waits for a person and this process need not stay."""
-
-
-def patch_of(view: Reads, run: runs.Run, after: int) -> PatchPart | None:
-    """What the run's calls behind `after` changed, file by file; None when that is nothing."""
-    sums: dict[str, PatchFile] = {}
-    for change in changes.listed(view, run.session, run=run.id, after=after):
-        file = sums.setdefault(change.path, {"path": change.path, "additions": 0, "deletions": 0})
-        file["additions"] += change.additions
-        file["deletions"] += change.deletions
-    return {"type": "patch", "files": list(sums.values())} if sums else None
 
 
 @dataclass(slots=True)
@@ -125,8 +114,17 @@ class Calls:
             return {"allow": True, "by": "flag"}
         found = stands if stands is not None and stands.status == "open" else await self._open(kind, n, about)
         if policy == "wait":
-            await loop.commit(lambda tx: runs.wait(tx, loop.run, found.id))
-            raise Waiting
+
+            def wait(tx: Tx) -> asks.Ask:
+                now = asks.get(tx, found.id)
+                if now.status == "open":  # somebody may have answered in the meantime
+                    runs.wait(tx, loop.run, found.id)
+                return now
+
+            now: asks.Ask = await loop.commit(wait)
+            if now.status == "open":
+                raise Waiting
+            return _answer(now)
         assert callable(policy)
         answer = await self._asked(policy, found)
 

@@ -85,13 +85,22 @@ class Live:
     unfinished: Callable[[], dict[str, Any] | None]
     parts: dict[int, _Growing] = field(default_factory=dict)
     tool: _Tool | None = None
+    _cost: bool = False
+    """What the model call under way cost so far is not in its row."""
     _unsaved: int = 0
+    """Bytes that are not in the rows: handed to nobody yet, and (`_writing`) being written."""
+    _writing: int = 0
     _saving: Future[Any] | None = None
     _timer: asyncio.TimerHandle | None = None
     _error: BaseException | None = None
     _kept: asyncio.Event = field(default_factory=asyncio.Event)
 
     # --- the answer -----------------------------------------------------------------------------------------------------------
+
+    def count(self) -> None:
+        """A model call began, or cost more. Unless it ends at once, that is kept, so that a kill does not make it free."""
+        self._cost = True
+        self._later(SAVE_SECONDS)
 
     def open(self, n: int, part: Part) -> None:
         """Part `n` begins to grow."""
@@ -105,27 +114,31 @@ class Live:
         part.pieces.append(text)
         part.size += len(text)
         if not part.shown:
+            self.count()
             return
         self._unsaved += len(text.encode("utf-8", "surrogatepass"))
         if self._unsaved >= SAVE_BYTES:
             self._save()
         else:
             self._later(SAVE_SECONDS)
-        while self._saving is not None and self._unsaved >= MOST_UNSAVED_BYTES:
+        while self._saving is not None and self._unsaved + self._writing >= MOST_UNSAVED_BYTES:
             self._kept.clear()
             await self._kept.wait()
         if self._error is not None:
             raise self._error
 
-    def close(self, n: int) -> bool:
-        """Part `n` is about to be stored. True when rows were kept of it, to be removed with that."""
-        part = self.parts.pop(n, None)
-        return part is not None and part.chunks > 0
+    def whole(self, n: int) -> None:
+        """All of part `n` came and it is about to be stored: no more rows of it. Until `close` it counts as open."""
+        self.parts[n].first_unsaved = len(self.parts[n].pieces)
+
+    def close(self, n: int) -> None:
+        """Part `n` is stored."""
+        self.parts.pop(n)
 
     def clear(self) -> None:
         """The answer is over, whatever it was."""
         self.parts.clear()
-        self._unsaved = 0
+        self._unsaved, self._cost = 0, False
 
     def cut(self) -> Iterator[tuple[int, Part]]:
         """Texts and thoughts that had begun and will not be ended, by number."""
@@ -205,10 +218,10 @@ class Live:
         run = self.loop.run
         pieces = [part.take(n) for n, part in self.parts.items() if part.shown and part.first_unsaved < len(part.pieces)]
         tool = self.tool if self.tool is not None and self.tool.unsaved else None
-        if not pieces and tool is None:
+        fact = self.unfinished() if pieces or self._cost else None
+        self._unsaved, self._writing, self._cost = 0, self._unsaved, False
+        if not pieces and tool is None and fact is None:
             return
-        self._unsaved = 0
-        fact = self.unfinished() if pieces else None
         call = None
         if tool is not None:
             tool.unsaved = False
@@ -229,15 +242,17 @@ class Live:
         """The writer is done with what it was handed: hand it what came meanwhile."""
         done = self._saving
         assert done is not None
-        self._saving = None
+        self._saving, self._writing = None, 0
         self._kept.set()
         if (error := done.exception()) is not None:
             logging.getLogger("stead.agent").warning("what is on the screen could not be kept: %s", error)
             self._error = error
         elif self._unsaved >= SAVE_BYTES:
             self._save()
-        elif self._unsaved or (self.tool is not None and self.tool.unsaved):
-            self._later(SAVE_SECONDS if self._unsaved else TOOL_SECONDS)
+        elif self._unsaved or self._cost:
+            self._later(SAVE_SECONDS)
+        elif self.tool is not None and self.tool.unsaved:
+            self._later(TOOL_SECONDS)
 
 
 def _call(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:

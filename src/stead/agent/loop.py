@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from stead.agent import context
 from stead.agent.answers import Answers
-from stead.agent.calls import Asker, Calls, Waiting, patch_of
-from stead.agent.closing import Lost
+from stead.agent.calls import Asker, Calls, Waiting
+from stead.agent.closing import Lost, patch_of
 from stead.agent.connect import Connection
 from stead.agent.frames import Frame, Publish
 from stead.agent.gate import Rule
@@ -146,18 +146,26 @@ class Loop:
 
     def check_limits(self) -> None:
         """Raise when the run has used what it may."""
+        if (reached := self._limit()) is not None:
+            raise reached
+
+    def _limit(self) -> SteadError | None:
         if self.steps >= self.limits.steps:
             hint = "`stead run -c` goes on; --max-steps allows more."
-            raise SteadError("limit_steps", f"The run used its {self.limits.steps} steps.", hint=hint)
+            return SteadError("limit_steps", f"The run used its {self.limits.steps} steps.", hint=hint)
         if self.limits.cost is not None and self.spent is not None and self.spent >= self.limits.cost:
-            raise SteadError("limit_cost", f"The run cost ${self.spent:.4f}; the limit was ${self.limits.cost:.4f}.")
+            return SteadError("limit_cost", f"The run cost ${self.spent:.4f}; the limit was ${self.limits.cost:.4f}.")
+        return None
 
     def spend(self, cost: float | None) -> None:
         """Count the dollars of a call; None where its price is unknown."""
         self.spent = None if cost is None or self.spent is None else self.spent + cost
 
     async def _steered(self) -> bool:
-        """Take up what the person wants to be said now: it is put behind the step that has just ended."""
+        """Take up what the person wants to be said now: it is put behind the step that has just ended. What no model call could
+        answer any more is left to be a run of its own."""
+        if self._limit() is not None:
+            return False
         with self.store.view() as view:
             if queue.sent(view, self.run.session) is None:
                 return False
@@ -172,7 +180,8 @@ class Loop:
 
     async def _calls(self, pending: list[tuple[int, ToolPart]]) -> None:
         calls = Calls(self)
-        self.changes_after = await asyncio.to_thread(self._last_seq)
+        with self.store.view() as view:
+            self.changes_after = runs.last_step(view, self.run)
         for n, part in pending:
             done = await calls.one(n, part)
             self.parts = [(at, done if at == n else old) for at, old in self.parts]
@@ -181,10 +190,6 @@ class Loop:
         self.changes_after = None  # what is added now is committed, cancelled or not
         if patch:
             await self.add(self.take_number(), patch)
-
-    def _last_seq(self) -> int:
-        with self.store.view() as view:
-            return view.last_seq(self.run.session)
 
     def _pending(self) -> list[tuple[int, ToolPart]]:
         return [(n, part) for n, part in self.parts if part["type"] == "tool" and part["status"] in ("pending", "running")]

@@ -83,6 +83,8 @@ class CallContext:
             return tx.append(self.run.session, fact, run=self.run.id).seq
 
         seq = await self.commit(capture)
+        if self.store.database.shared:  # a process that stood still here long enough has lost the run, and others went on
+            await self.commit(lambda tx: None)
         try:
             made = await asyncio.to_thread(_apply, target, content, mode)
         except (OSError, SteadError) as error:

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from stead.core.errors import SteadError
-from stead.domain import attachments, runs, sessions, settings, usage
+from stead.domain import attachments, queue, runs, sessions, settings, usage
 from stead.store.collect import names_in
 from stead.store.log import Tx
 
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from stead.app.house import Stead
 
 _WAITS, _WAIT_SECONDS = 50, 0.1
+DELETED = "Its session is being deleted."
 
 
 def delete(house: Stead, session: str, by: str) -> list[str]:
     """See `Stead.delete`."""
     with house.store.view() as view:
         family = sessions.with_children(view, session)
-    for one in family:
+    for one in family:  # what waits does not begin behind what is stopped
+        house.store.write(lambda tx, one=one: queue.hold_session(tx, one, DELETED), actor=by)  # type: ignore[misc]
         house.stop(one, by=by)
     for _ in range(_WAITS):
         with house.store.view() as view:
@@ -44,7 +46,9 @@ def _purge(house: Stead, blobs: set[str]) -> None:
     if not collect(house.store, age_ms=0, among=blobs)["whole"]:
         import logging
 
-        logging.getLogger("stead").warning("what was deleted stays in the write-ahead log until every reader has ended")
+        logging.getLogger("stead").warning(
+            "what was deleted stays in free room of the store until nobody reads it and there is space to clean up"
+        )
 
 
 def _forget(tx: Tx, session: str, keep: bool) -> tuple[list[str], list[str], set[str]]:

@@ -65,8 +65,8 @@ def _made(name: str, make: Callable[[], Check]) -> Check:
         return make()
     except SteadError as error:
         return Check(name, False, error.message)
-    except OSError as error:
-        return Check(name, False, str(error))
+    except Exception as error:  # an event that cannot be read, for one: the other checks are made all the same
+        return Check(name, False, f"This could not be looked at: {type(error).__name__}: {error}")
 
 
 class Story:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from stead.domain import (
     asks,
     changes,
+    owners,
     partials,
     people,
     permissions,
@@ -23,6 +24,7 @@ FEATURES = (
     projects.FEATURE,
     providers.FEATURE,
     settings.FEATURE,
+    owners.FEATURE,
     sessions.FEATURE,
     runs.FEATURE,
     queue.FEATURE,

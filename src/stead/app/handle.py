@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from stead.agent.calls import Asker
     from stead.agent.connect import Connection
     from stead.agent.frames import Frame
+    from stead.agent.gate import Rule
     from stead.agent.loop import Loop
     from stead.app.house import Stead
+    from stead.store.log import Tx
 
 STOPPED = "Its program was stopped before its turn came."
 _LOOK_FOR_DEAD = 10
@@ -27,12 +30,21 @@ class RunHandle:
     """A run of a prompt that was sent here (or, given a known `key`, was found again). `run` is None while it waits for its
     turn."""
 
-    def __init__(self, house: Stead, prompt: str, session: str, run: runs.Run | None, ask: Asker | None = None) -> None:
+    def __init__(
+        self,
+        house: Stead,
+        prompt: str,
+        session: str,
+        run: runs.Run | None,
+        ask: Asker | None = None,
+        grants: Sequence[Rule] = (),
+    ) -> None:
         self.id = prompt
         self.session = session
         self.run = run
         self._house = house
         self._ask = ask
+        self._grants = grants
         self._loop: Loop | None = None
         self._task: asyncio.Task[None] | None = None
         self._leaving = False
@@ -62,7 +74,8 @@ class RunHandle:
         """End the run now; its open calls get their results and it is stored as aborted. A prompt that still waits for its turn is
         held in the queue. Returns at once."""
         if self._task is not None and not self._task.done():
-            self._task.cancel()
+            # Not before its first step: a task that never began would leave its run to nobody.
+            self._task.get_loop().call_soon(self._task.cancel)
 
     def leave(self) -> None:
         """Like `abort`; but a prompt that still waits goes on waiting, for any process."""
@@ -98,7 +111,7 @@ class RunHandle:
         from stead.app.starting import loop_of
 
         try:
-            return loop_of(self._house, run, ask=self._ask, connection=connection)
+            return loop_of(self._house, run, ask=self._ask, grants=self._grants, connection=connection)
         except SteadError as failure:
             error = failure.to_json()
             await self._house.store.commit(lambda tx: runs.held(tx, run) and runs.end(tx, run.id, "error", steps=0, error=error))
@@ -111,31 +124,72 @@ class RunHandle:
             while True:
                 with house.store.view() as view:
                     found = queue.get(view, self.id)
-                    before = runs.active(view, self.session)
+                    before, first = runs.active(view, self.session), queue.head(view, self.session)
                 if found.state != "queued" or found.held is not None:
                     return None
-                if before is None:
+                if before is None and first is not None and first.id == self.id:
                     owner = house.owner()
                     begun: runs.Run | None = await house.store.commit(partial(queue.begin, prompt=found, owner=owner))
                     if begun is not None:
                         return begun
-                elif before.status == "running" and looks % _LOOK_FOR_DEAD == 0 and not house.alive(before.owner):
-                    await asyncio.to_thread(house.recover)
+                elif before is not None or first is not None:
+                    await self._look_ahead(before, first, dead=looks % _LOOK_FOR_DEAD == 0)
                 looks += 1
                 await asyncio.sleep(POLL_SECONDS)
         except asyncio.CancelledError:
+            begun = await self._give_up()
+            if begun is None:
+                raise
+            if (task := asyncio.current_task()) is not None:
+                task.cancel()  # it began in that very moment, and ends as one that is aborted
+            return begun
+
+    async def _look_ahead(self, before: runs.Run | None, first: queue.Prompt | None, *, dead: bool) -> None:
+        """See to it that what is before this prompt moves: one that nobody in particular works on is worked on here, and what a
+        dead process left is closed."""
+        if before is None and first is not None and first.owner is None:
+            from stead.app.working import take_next
+
+            await take_next(self._house, self.session)
+            return
+        owner = before.owner if before is not None else first.owner if first is not None else None
+        at_work = before is None or before.status == "running"
+        if dead and at_work and owner is not None and not self._house.alive(owner):
+            await asyncio.to_thread(self._house.recover)
+
+    async def _give_up(self) -> runs.Run | None:
+        """Hold the prompt in the queue, unless this process leaves in order. Gives its run where it has just begun here."""
+        from stead.agent.workspace import see_through
+
+        house = self._house
+
+        def job(tx: Tx) -> runs.Run | None:
+            found = queue.get(tx, self.id)
+            if found.state == "begun" and found.run == self.id:
+                run = runs.get(tx, self.id)
+                return run if run.status == "running" and run.owner == house.life.id else None
             if not self._leaving:
-                await asyncio.shield(house.store.commit(lambda tx: queue.hold(tx, queue.get(tx, self.id), STOPPED)))
-            raise
+                queue.hold(tx, found, STOPPED)
+            return None
+
+        giving_up = asyncio.ensure_future(house.store.commit(job))
+        with suppress(asyncio.CancelledError):
+            await see_through(giving_up)
+        return giving_up.result()
 
     def _at_work_elsewhere(self) -> bool:
-        """Whether another process works on what became of the prompt."""
-        with self._house.store.view() as view:
+        """Whether another process works on what became of the prompt, or waits to."""
+        house = self._house
+        with house.store.view() as view:
             try:
                 run = runs.get(view, queue.became(view, self.id))
             except SteadError:
+                with suppress(SteadError):  # deleted in the meantime
+                    waits = queue.get(view, self.id)
+                    owner = waits.owner if waits.state == "queued" and waits.held is None else None
+                    return owner not in (None, house.life.id) and house.alive(str(owner))
                 return False
-        return run.status == "running" and self._house.alive(run.owner)
+        return run.status == "running" and house.alive(run.owner)
 
     async def _obey(self, run: runs.Run) -> None:
         """End the run when somebody asks for it, from whatever process."""

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stead.app.features import FEATURES
+from stead.app.life import LEASE_MS, Life
 from stead.app.recovery import end_unowned, recover
 from stead.config.places import config_folder, data_folder
-from stead.core.clock import Clock, SystemClock, rfc3339
+from stead.core.clock import Clock, SystemClock
 from stead.core.events import Event
 from stead.core.ids import Ids, RandomIds
-from stead.domain import queue, runs, settings
+from stead.domain import owners, queue, runs, settings
 from stead.domain.people import LOCAL_ACTOR
 from stead.store.store import Store, open_store
 
@@ -31,18 +32,21 @@ if TYPE_CHECKING:
     from stead.config.layers import UserFile
     from stead.config.secrets import Secrets
     from stead.domain import asks
+    from stead.store.log import Tx
 
 
 class Stead:
     """An open house. Use it as `async with Stead.open() as house:`, or call `close()`. Methods may be called from one thread."""
 
-    def __init__(self, store: Store, data: Path, config: Path, environ: Mapping[str, str], models: Mapping[str, Model]) -> None:
+    def __init__(
+        self, store: Store, data: Path, config: Path, environ: Mapping[str, str], models: Mapping[str, Model], lease_ms: int
+    ) -> None:
         self.store = store
         self.data = data
         self.config = config
         self.environ = environ
         self.models = models
-        self._owner: Any = None
+        self.life = Life(store, data / "locks", lease_ms)
         self._secrets: Secrets | None = None
         self._frames: list[Callable[[Frame], None]] = []
         self._running: dict[str, RunHandle] = {}
@@ -58,10 +62,12 @@ class Stead:
         ids: Ids | None = None,
         models: Mapping[str, Model] | None = None,
         environ: Mapping[str, str] | None = None,
+        lease_ms: int = LEASE_MS,
     ) -> Stead:
         """Open the house in `data_dir` (default: the person's own), or on the PostgreSQL database at `database_url`.
 
-        `models` are ready-made models by provider name. Runs that a dead process left open are closed first.
+        `models` are ready-made models by provider name. Runs that a dead process left open are closed first. On PostgreSQL a
+        process that works gives a sign of life four times in `lease_ms`, and is taken for dead after that time without one.
         Raises `store_newer`, `store_damaged`, `store_busy`, `read_only`, `disk_full`.
         """
         around = os.environ if environ is None else environ
@@ -69,7 +75,7 @@ class Stead:
         config = Path(config_dir) if config_dir is not None else config_folder(around)
         made = {"clock": clock or SystemClock(), "ids": ids or RandomIds()}
         store = open_store(database_url or data, FEATURES, folder=data if database_url else None, **made)  # type: ignore[arg-type]
-        house = cls(store, data, config, around, models or {})
+        house = cls(store, data, config, environ=around, models=models or {}, lease_ms=lease_ms)
         try:
             house.recover()
         except BaseException:
@@ -93,11 +99,11 @@ class Stead:
 
     def close(self) -> None:
         """Close the store and give the process's lock back. Idempotent. A run that is left open is closed by whoever opens next."""
-        owner, self._owner = self._owner, None
-        left = owner is not None and self._left_open(owner.id)
+        self.life.end()
+        owner = self.life.id
+        left = owner is not None and self._left_open(owner)
         self.store.close()
-        if owner is not None:
-            owner.release(forget=not left)
+        self.life.release(forget=not left)
 
     def _left_open(self, owner: str) -> bool:
         try:
@@ -106,13 +112,16 @@ class Stead:
             if waiting:  # others may begin what waited here
                 self.store.write(lambda tx: queue.leave(tx, owner))
             with self.store.view() as view:
-                return runs.owned(view, owner)
+                left = runs.owned(view, owner)
+            if not left and self.store.database.shared:
+                self.store.write(lambda tx: owners.forget(tx, owner))
+            return left
         except Exception:  # a store that cannot be read may hold some
             return True
 
     def recover(self) -> None:
         """Close what dead processes left open. Idempotent; `open` has done it once. From a coroutine, call it in a thread."""
-        recover(self.store, self.data / "locks")
+        recover(self.store, self.life)
 
     # --- running --------------------------------------------------------------------------------------------------------------
 
@@ -161,7 +170,7 @@ class Stead:
 
         from stead.agent.begin import prompt_parts
         from stead.app.handle import RunHandle
-        from stead.app.starting import plan
+        from stead.app.starting import granted, plan
 
         given = prompt_parts(parts)
         start, connection = plan(self, wish)
@@ -170,7 +179,8 @@ class Stead:
         begun = await self.store.commit(lambda tx: start.job(tx, packed), actor=LOCAL_ACTOR)
         if not begun.fresh or not wish.here:
             return self._running.get(begun.id) or RunHandle(self, begun.id, begun.session, begun.run)
-        return self._take(RunHandle(self, begun.id, begun.session, begun.run, wish.on_ask), connection)
+        handle = RunHandle(self, begun.id, begun.session, begun.run, wish.on_ask, granted(wish.rules))
+        return self._take(handle, connection)
 
     async def _free(self, session: str | None) -> None:
         """See to it that no prompt waits for a run whose process has died."""
@@ -195,29 +205,50 @@ class Stead:
         return self._take(RunHandle(self, run.id, run.session, run))
 
     def _mine(self, run: runs.Run) -> bool:
-        return self._owner is not None and run.owner == self._owner.id
+        return run.owner == self.life.id
 
-    async def resume(self, session: str, *, on_ask: Asker | None = None) -> RunHandle:
+    async def resume(self, session: str, *, on_ask: Asker | None = None, rules: Sequence[Rule] = ()) -> RunHandle:
         """Go on with the session's run that waits for a person, from where it stopped; no tool that ran is run again.
 
-        `on_ask` says how the person is asked from now on. Raises `not_found` when no run waits there, `conflict` when its question
-        is still open and `on_ask` cannot put it to anybody.
+        `on_ask` says how the person is asked from now on; `rules` are added to those that were agreed for the run. Raises
+        `not_found` when no run waits there, `conflict` when its question is still open and `on_ask` cannot put it to anybody.
         """
+        import asyncio
+
+        return await asyncio.shield(self._resume(session, on_ask, rules))
+
+    async def _resume(self, session: str, on_ask: Asker | None, rules: Sequence[Rule]) -> RunHandle:
         from stead.app.handle import RunHandle
+        from stead.app.starting import granted
         from stead.app.waits import resume
 
-        run = await self.store.commit(resume(self, session, on_ask), actor=LOCAL_ACTOR)
-        return self._take(RunHandle(self, run.id, session, run, on_ask))
+        grants = granted(rules)
+        lasting = [rule for rule in rules if rule not in grants]
+        run = await self.store.commit(resume(self, session, on_ask, lasting), actor=LOCAL_ACTOR)
+        return self._take(RunHandle(self, run.id, session, run, on_ask, grants))
 
-    async def begin(self, prompt: str, *, on_ask: Asker | None = None) -> RunHandle:
-        """Wait here for the turn of a queued prompt, and work on it. A held one is let go on. Raises `conflict` when it has begun
-        or was taken back, `not_found`."""
+    async def begin(self, prompt: str, *, on_ask: Asker | None = None, now: bool = False) -> RunHandle:
+        """Wait here for the turn of a queued prompt, and work on it. A held one is let go on. `now`: it is the next, or is said in
+        the run at work between two of its steps. Raises `conflict` when it has begun or was taken back, `not_found`."""
+        import asyncio
+
+        return await asyncio.shield(self._begin(prompt, on_ask, now))
+
+    async def _begin(self, prompt: str, on_ask: Asker | None, now: bool) -> RunHandle:
         from stead.app.handle import RunHandle
 
         owner = self.owner()
-        found = await self.store.commit(lambda tx: queue.release(tx, prompt, owner), actor=LOCAL_ACTOR)
-        await self._free(found.session)
-        return self._take(RunHandle(self, prompt, found.session, None, on_ask))
+        with self.store.view() as view:
+            session = queue.get(view, prompt).session
+        await self._free(session)
+
+        def let_go(tx: Tx) -> None:
+            queue.release(tx, prompt, owner)
+            if now:
+                queue.send(tx, prompt)
+
+        await self.store.commit(let_go, actor=LOCAL_ACTOR)
+        return self._take(RunHandle(self, prompt, session, None, on_ask))
 
     async def work(self, *, most: int = 4, idle: Callable[[], bool] = lambda: False) -> None:
         """Work on queued prompts that nobody in particular waits for, up to `most` at a time, until cancelled or until nothing is
@@ -311,19 +342,11 @@ class Stead:
 
     def owner(self) -> str:
         """This process's name as the owner of runs; its lock is taken when first asked for."""
-        if self._owner is None:
-            from stead import __version__
-            from stead.store.lock import ProcessLock
-
-            about = {"started": rfc3339(self.store.clock.now()), "version": __version__}
-            self._owner = ProcessLock(self.data / "locks", self.store.ids.new(), about)
-        return str(self._owner.id)
+        return self.life.owner()
 
     def alive(self, owner: str) -> bool:
         """Whether the process that works under this name still lives."""
-        from stead.store.lock import alive
-
-        return alive(self.data / "locks", owner)
+        return self.life.alive(owner)
 
     def publish(self, frame: Frame) -> None:
         """Give a frame to everybody who looks on."""

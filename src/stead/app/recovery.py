@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from stead.app.life import Life
 from stead.core.errors import SteadError
 from stead.domain import asks, partials, projects, queue, runs, sessions
 from stead.store.database import Reads
-from stead.store.lock import alive, dead_owners, forget_owner, living
 from stead.store.store import Store
 
 DIED = "Its program ended before its turn came."
 
 
-def recover(store: Store, locks: Path) -> None:
+def recover(store: Store, life: Life) -> None:
     """Close what dead processes left open. Costs a look into a folder and two small queries where there is nothing to do."""
-    dead = _dead(store, locks)
+    with store.view() as view:
+        known = runs.owners(view) | queue.owners(view)
+    dead = life.dead(known)
     if not dead:
         return
     try:
-        _close(store, locks, dead)
+        _close(store, life, dead)
     except SteadError as error:
         if error.code not in ("disk_full", "read_only") or store.database.name != "sqlite":
             raise
@@ -38,31 +40,21 @@ def end_unowned(store: Store, run: runs.Run) -> None:
     store.write(lambda tx: closing.abort(tx, left, why))
 
 
-def _dead(store: Store, locks: Path) -> set[str]:
-    """The owners of runs and of waiting prompts that live no more."""
-    dead = set(dead_owners(locks)) if locks.is_dir() else set()
-    if store.database.name == "sqlite":  # all its processes are on this machine: an owner without a lock file is dead as well
-        with store.view() as view:
-            owners = runs.owners(view) | queue.owners(view)
-        dead |= owners - {about["id"] for about in living(locks)} if owners else set()
-    return dead
-
-
-def _close(store: Store, locks: Path, dead: set[str]) -> None:
+def _close(store: Store, life: Life, dead: set[str]) -> None:
     from stead.agent import closing
     from stead.agent.workspace import settle
 
-    settled = settle(store, lambda session: _root_of(store, session), lambda run: _at_work(store, locks, run))
+    settled = settle(store, lambda session: _root_of(store, session), lambda run: _at_work(store, life, run))
     with store.view() as view:
         left = runs.left_by(view, dead)
         found = _processes(view, left)
-    looked = [closing.look(store, run, found=found.get(run.id)) for run in left]
+    looked = [closing.look(store, run, until=life.last_seen(run.owner), found=found.get(run.id)) for run in left]
     for one in looked:
         store.write(lambda tx, one=one: closing.interrupt(tx, one))  # type: ignore[misc]
     if queue_owners := dead & _waited_for(store):
         store.write(lambda tx: queue.hold_of(tx, queue_owners, DIED))
     for owner in dead if settled else ():
-        forget_owner(locks, owner)
+        life.forget(owner)
 
 
 def _processes(view: Reads, left: Iterable[runs.Run]) -> dict[str, dict[int, str]]:
@@ -91,13 +83,13 @@ def _waited_for(store: Store) -> set[str]:
         return queue.owners(view)
 
 
-def _at_work(store: Store, locks: Path, run: str) -> bool:
+def _at_work(store: Store, life: Life, run: str) -> bool:
     with store.view() as view:
         try:
             found = runs.get(view, run)
         except SteadError:
             return False
-    return found.status == "running" and alive(locks, found.owner)
+    return found.status == "running" and life.alive(found.owner)
 
 
 def _root_of(store: Store, session: str) -> Path | None:

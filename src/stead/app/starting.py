@@ -62,7 +62,8 @@ class Wish:
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What was agreed for a run and is stored with it, so that any process can work on it, now or after a restart. `on_ask` is a
-    policy, or `person`: whoever sits where the run is worked on."""
+    policy, or `person`: whoever sits where the run is worked on. What a person granted for a session is not among `rules`: it ends
+    with the process that it was granted in (`granted`)."""
 
     rules: tuple[tuple[str, str, str, str], ...]
     on_ask: str
@@ -80,6 +81,16 @@ class Terms:
         return cls(
             rules, stored.get("on_ask", "deny"), stored.get("max_cost"), stored.get("mode", "manual"), stored.get("language")
         )
+
+
+def granted(rules: Sequence[Rule]) -> list[Rule]:
+    """Those of the rules that a person granted for a session: they live in the process, and no other goes by them."""
+    return [rule for rule in rules if rule.layer == "session" and rule.action == "allow"]
+
+
+def stored(rule: Rule) -> tuple[str, str, str, str]:
+    """A rule as the terms of a run hold it."""
+    return rule.text, rule.action, rule.layer, rule.origin
 
 
 def plan(house: Stead, wish: Wish) -> tuple[Start, Connection]:
@@ -105,7 +116,7 @@ def plan(house: Stead, wish: Wish) -> tuple[Start, Connection]:
         connection = _connect(house, view, reference, Path(folder.folder), values)
     new = house.store.ids.new
     terms = Terms(
-        rules=tuple((rule.text, rule.action, rule.layer, rule.origin) for rule in wish.rules),
+        rules=tuple(stored(rule) for rule in wish.rules if rule not in granted(wish.rules)),
         on_ask="person" if callable(wish.on_ask) else wish.on_ask,
         max_cost=values["max_cost"].value,
         mode=values["mode"].value,
@@ -127,11 +138,14 @@ def plan(house: Stead, wish: Wish) -> tuple[Start, Connection]:
     return start, connection
 
 
-def loop_of(house: Stead, run: runs.Run, *, ask: Asker | None = None, connection: Connection | None = None) -> Loop:
+def loop_of(
+    house: Stead, run: runs.Run, *, ask: Asker | None = None, grants: Sequence[Rule] = (), connection: Connection | None = None
+) -> Loop:
     """The loop that works on a run, made from what is stored of it.
 
-    `ask` says how a person is asked here (None: as was agreed when it began, and where that was by a person, nobody can be);
-    `connection` spares making it anew. Raises as `plan` does where something that held then holds no more.
+    `grants` are rules that hold in this process alone. `ask` says how a person is asked here (None: as was agreed when it began,
+    and where that was by a person, nobody can be); `connection` spares making it anew. Raises as `plan` does where something that
+    held then holds no more.
     """
     with house.store.view() as view:
         terms = Terms.from_json(runs.terms(view, run))
@@ -150,7 +164,7 @@ def loop_of(house: Stead, run: runs.Run, *, ask: Asker | None = None, connection
         root=root,
         data_dir=house.data.resolve(),
         connection=connection,
-        rules=[*rules, *_mode_rules(terms.mode)],
+        rules=[*rules, *grants, *_mode_rules(terms.mode)],
         on_ask=policy,
         publish=house.publish,
         limits=Limits(run.max_steps, terms.max_cost),

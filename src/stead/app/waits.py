@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stead.core.errors import SteadError
@@ -11,6 +11,7 @@ from stead.store.log import Tx
 
 if TYPE_CHECKING:
     from stead.agent.calls import Asker
+    from stead.agent.gate import Rule
     from stead.app.house import Stead
 
 _FIELDS: dict[str, dict[str, type]] = {"question": {"text": str}, "approval": {"allow": bool}}
@@ -28,8 +29,10 @@ def answer(ask: str, value: dict[str, Any], by: str) -> Callable[[Tx], asks.Ask]
     return job
 
 
-def resume(house: Stead, session: str, on_ask: Asker | None) -> Callable[[Tx], runs.Run]:
-    """The job that takes up a waiting run; see `Stead.resume`."""
+def resume(house: Stead, session: str, on_ask: Asker | None, rules: Sequence[Rule]) -> Callable[[Tx], runs.Run]:
+    """The job that takes up a waiting run; see `Stead.resume`. `rules` are added to those that were agreed."""
+    from stead.app.starting import stored
+
     owner = house.owner()
 
     def job(tx: Tx) -> runs.Run:
@@ -46,7 +49,8 @@ def resume(house: Stead, session: str, on_ask: Asker | None) -> Callable[[Tx], r
                 hint=f"`stead inbox answer {ask.id}` gives it.",
                 details={"ask": ask.id},
             )
-        return runs.resume(tx, run.id, owner)
+        terms = {"rules": [*runs.terms(tx, run).get("rules", ()), *map(list, map(stored, rules))]} if rules else None
+        return runs.resume(tx, run.id, owner, terms)
 
     return job
 

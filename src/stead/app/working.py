@@ -22,8 +22,8 @@ async def work(house: Stead, most: int, idle: Callable[[], bool]) -> None:
     looked = 0.0
     while True:
         mine &= {handle.id for handle in house.running()}
-        if len(mine) < most and (run := await house.store.commit(_next(house))) is not None:
-            mine.add(house.take(run).id)
+        if len(mine) < most and (run := await take_next(house)) is not None:
+            mine.add(run)
             continue
         now = house.store.clock.monotonic()
         if now - looked >= _LOOK_FOR_DEAD_SECONDS:  # what a dead worker left is closed by those who live
@@ -34,11 +34,22 @@ async def work(house: Stead, most: int, idle: Callable[[], bool]) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _next(house: Stead) -> Callable[[Tx], runs.Run | None]:
+async def take_next(house: Stead, session: str | None = None) -> str | None:
+    """Begin a prompt that nobody in particular waits to work on, and work on it here; of one session or of any. Gives its id, None
+    where there is none. A cancellation does not leave a begun run without anybody at work on it."""
+    from stead.agent.workspace import see_through
+
+    with house.store.view() as view:
+        if queue.free(view, session=session) is None:
+            return None
     owner, lock = house.owner(), house.store.database.types["pass_over"]
 
     def job(tx: Tx) -> runs.Run | None:
-        found = queue.free(tx, lock)
+        found = queue.free(tx, lock, session=session)
         return queue.begin(tx, found, owner) if found is not None else None
 
-    return job
+    async def begun() -> str | None:
+        run = await house.store.commit(job)
+        return house.take(run).id if run is not None else None
+
+    return await see_through(begun())

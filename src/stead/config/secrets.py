@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stead.core.errors import SteadError
-from stead.core.ids import RandomIds, secret_bytes
+from stead.core.ids import secret_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -161,21 +161,10 @@ def _make(path: Path) -> None:
     """Make `path` with a fresh secret, whole or not at all; who comes second leaves the first one's in place."""
     from base64 import urlsafe_b64encode
 
-    from stead.store.safefile import from_os, private_folder, sync_folder, write_private
+    from stead.store.safefile import create_private, private_folder
 
     private_folder(path.parent)
-    # Named as safefile's own temporary files, so that what a crash leaves here is swept up with them.
-    draft = path.with_name(f".{path.name}.stead-{RandomIds().new()}.tmp")
-    write_private(draft, urlsafe_b64encode(secret_bytes(_BYTES)) + b"\n")
-    try:
-        os.link(draft, path)
-        sync_folder(path.parent)
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise from_os(error, path) from error
-    finally:
-        os.unlink(draft)
+    create_private(path, urlsafe_b64encode(secret_bytes(_BYTES)) + b"\n")
 
 
 def _bound_to(owner: str, field: str, version: str) -> bytes:

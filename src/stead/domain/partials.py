@@ -102,14 +102,19 @@ def close_tool_call(tx: Tx, run: Run, n: int) -> None:
 
 
 def close_model_call(tx: Tx, run: Run) -> None:
-    """The model call is in the ledger, and nothing of its answer is open any more."""
+    """The model call is in the ledger; what came of its answer stays open."""
     tx.q("DELETE FROM open_model_calls WHERE run=?", run.id)
+
+
+def close_answer(tx: Tx, run: Run) -> None:
+    """The model call is in the ledger, and nothing of its answer is open any more."""
+    close_model_call(tx, run)
     tx.q("DELETE FROM partials WHERE session=? AND message=?", run.session, run.message)
 
 
 def close_run(tx: Tx, run: Run) -> None:
     """Nothing of the run is open any more."""
-    close_model_call(tx, run)
+    close_answer(tx, run)
     tx.q("DELETE FROM open_tool_calls WHERE session=? AND message=?", run.session, run.message)
 
 

@@ -238,10 +238,17 @@ def release(tx: Tx, prompt: str, owner: str | None = None) -> Prompt:
     return get(tx, prompt)
 
 
+def resume(tx: Tx, prompts: Iterable[str], owner: str) -> None:
+    """Let these prompts go on, as far as they still wait, with `owner` to work on them one after the other."""
+    for prompt in prompts:
+        if get(tx, prompt).state == "queued":
+            release(tx, prompt, owner)
+
+
 def send(tx: Tx, prompt: str) -> Prompt:
     """Have a waiting prompt said now: in the run that is at work, between two of its steps, else as the next to begin."""
     found = _waiting(tx, prompt)
-    if not found.now:
+    if not found.now or found.held is not None:
         tx.append(found.session, PromptSent(prompt=prompt), run=prompt)
     return get(tx, prompt)
 
@@ -302,15 +309,17 @@ def sent(view: Reads, session: str) -> Prompt | None:
     return _prompt(row) if row else None
 
 
-def free(tx: Tx, lock: str) -> Prompt | None:
+def free(view: Reads, lock: str = "", *, session: str | None = None) -> Prompt | None:
     """A prompt that nobody in particular waits to work on and that may begin now: the longest waiting head of a session without an
-    open run. `lock` is the database's way to pass over rows that another process is taking just now."""
-    row = tx.one(
+    open run, of one session or of any. `lock` is the database's way to pass over rows that another process is taking just now."""
+    row = view.one(
         f"SELECT {_COLUMNS} FROM queue q WHERE state='queued' AND owner IS NULL AND held IS NULL"
+        f"{'' if session is None else ' AND session=?'}"
         " AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.session=q.session AND r.status<>'ended')"
         " AND NOT EXISTS (SELECT 1 FROM queue o WHERE o.session=q.session AND o.state='queued' AND o.held IS NULL"
         "   AND (o.now>q.now OR (o.now=q.now AND o.rank<q.rank)))"
-        f" ORDER BY now DESC, seq LIMIT 1{lock}"
+        f" ORDER BY now DESC, seq LIMIT 1{lock}",
+        *(() if session is None else (session,)),
     )
     return _prompt(row) if row else None
 

@@ -433,3 +433,11 @@ def count_steps(view: Reads, run: Run) -> int:
         "SELECT count(*) FROM events WHERE stream=? AND seq>? AND run=? AND kind='step.ended'", run.session, run.seq, run.id
     )
     return int(row[0]) if row else 0
+
+
+def last_step(view: Reads, run: Run) -> int:
+    """The `seq` of the run's newest model call that answered; what its tool calls do stands behind it."""
+    row = view.one(
+        "SELECT max(seq) FROM events WHERE stream=? AND seq>? AND run=? AND kind='step.ended'", run.session, run.seq, run.id
+    )
+    return int(row[0]) if row and row[0] is not None else run.seq

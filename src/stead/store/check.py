@@ -139,7 +139,7 @@ def projections(store: Store, repair: bool, progress: Progress | None = None) ->
         if at == total:
             found = rebuild.compare(tx, store.database, store.features)
             if found and repair:
-                rebuild.swap(tx, store.features)
+                rebuild.swap(tx, store.database, store.features)
             else:
                 rebuild.drop(tx, store.features)
         return at, total, found

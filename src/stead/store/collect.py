@@ -56,7 +56,7 @@ def unnamed(store: Store, *, before: int, among: Collection[str] | None = None) 
 def collect(store: Store, *, age_ms: int = DAY_MS, among: Collection[str] | None = None) -> dict[str, Any]:
     """Remove the blobs that nothing names and nobody stored for `age_ms`, and give their room back. `among`: only these.
 
-    Gives `{"blobs", "bytes", "whole"}`; `whole` is False when a reader kept the write-ahead log, and old content in it, alive.
+    Gives `{"blobs", "bytes", "whole"}`; `whole` is False when a reader, or a full disk, kept old content in free room alive.
     Idempotent, may be killed at any point, and others may work meanwhile. It waits: not for a job.
     """
     before = store.clock.now() - age_ms + 1

@@ -69,7 +69,10 @@ class Database(Protocol):
     name: str
     types: ClassVar[dict[str, str]]
     """The SQL types that differ, by token: `{blob}`, `{key}` (an integer primary key that we number ourselves), `{float}`; and,
-    as `keyed`, the ending of a table that is stored in the order of its key."""
+    as `keyed`, the ending of a table that is stored in the order of its key, as `pass_over` the ending of a query that takes a row
+    which others may be taking at the same moment, as `now_ms` the database's own time in ms."""
+    shared: bool
+    """Whether processes on several machines may use it at once."""
 
     def writer(self) -> Conn:
         """Open a connection that may write. Raises `read_only` where nothing can be written."""
@@ -95,6 +98,11 @@ class Database(Protocol):
         """The names of the tables."""
         ...
 
+    def alone(self, conn: Conn) -> None:
+        """Wait until no view is open, and let none begin until the transaction of `conn` ends, where a view could see tables that
+        are exchanged in the middle of it. Raises `store_busy` after a second."""
+        ...
+
     def indexes(self, conn: Conn) -> set[str]:
         """The names of the indexes."""
         ...
@@ -116,8 +124,8 @@ class Database(Protocol):
         ...
 
     def shrink(self) -> bool:
-        """Give free room back in place, in small steps, and begin the write-ahead log anew. False when a reader kept it from that
-        for some seconds. Others may work meanwhile."""
+        """Give free room back in place, in small steps, and begin the write-ahead log anew. False when a reader or a full disk
+        kept it from that for some seconds. Others may work meanwhile."""
         ...
 
     def backup(self, target: Path) -> Path | None:

@@ -15,8 +15,46 @@ VARIABLE = "STEAD_FILESYSTEM"
 """Names the file system instead of what the system says: `local`, or a type such as `nfs`."""
 
 _NETWORK = frozenset(
-    "network 9p acfs afpfs afs auristorfs beegfs ceph cifs coda davfs drvfs gfs2 glusterfs gpfs lustre lxfs ncpfs nfs nfs3 nfs4"
-    " ocfs2 orangefs osxfs panfs prl_fs pvfs2 quobyte smb smb2 smb3 smbfs sshfs vboxsf virtiofs vmhgfs webdav wslfs".split()
+    [
+        "network",
+        "9p",
+        "acfs",
+        "afpfs",
+        "afs",
+        "auristorfs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "davfs",
+        "drvfs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "lxfs",
+        "ncpfs",
+        "nfs",
+        "nfs3",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "osxfs",
+        "panfs",
+        "prl_fs",
+        "pvfs2",
+        "quobyte",
+        "smb",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "sshfs",
+        "vboxsf",
+        "virtiofs",
+        "vmhgfs",
+        "webdav",
+        "wslfs",
+    ]
 )
 _FUSE_ON_THIS_MACHINE = frozenset(("fuseblk", "fuse.fuse-overlayfs", "fuse.gocryptfs", "fuse.encfs"))
 _MOUNTS = Path("/proc/self/mountinfo")

@@ -62,11 +62,17 @@ def present(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+def others(folder: Path) -> list[int]:
+    """The other processes that have the store open."""
+    pids = (about.get("pid") for about in present(folder))
+    return [pid for pid in pids if isinstance(pid, int) and pid != os.getpid()]
+
+
 def named(folder: Path, pids: Iterable[int]) -> str:
     """`process 12 (stead 0.1.0, since …)`, of each of `pids`; without any, of all that have the store open."""
     known = {about.get("pid"): about for about in present(folder)}
     names = []
-    for pid in list(pids) or [pid for pid in known if isinstance(pid, int) and pid != os.getpid()]:
+    for pid in list(pids) or others(folder):
         about = known.get(pid)
         facts = [f"stead {about.get('version', '?')}", f"since {about.get('started', '?')}"] if about else []
         facts += ["stopped"] if _stopped(pid) else []

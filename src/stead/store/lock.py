@@ -52,6 +52,10 @@ class ProcessLock:
         sync_folder(folder)  # a run's owner must not be unknown after a power cut
         faults.point("lock.held")
 
+    def touch(self) -> None:
+        """Leave the time of now with the lock, for `last_seen`."""
+        os.utime(self._fd)
+
     def release(self, *, forget: bool = True) -> None:
         """Give the lock back and remove its file. With `forget=False` the file stays, as a dead process's: whoever opens next
         closes what this one left open."""
@@ -73,6 +77,14 @@ def dead_owners(folder: Path) -> list[str]:
     for path in folder.glob(".*"):  # of a process that died before it had a name
         _remove(path)
     return dead
+
+
+def last_seen(folder: Path, owner: str) -> int | None:
+    """When an owner last touched its lock (ms in UTC, by the file system's clock); None when there is none."""
+    try:
+        return os.stat(folder / owner).st_mtime_ns // 1_000_000
+    except OSError:
+        return None
 
 
 def forget_owner(folder: Path, owner: str) -> None:

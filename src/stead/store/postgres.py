@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Any, ClassVar, LiteralString
 
 import psycopg
 
+from stead import __version__
 from stead.core.errors import SteadError
 from stead.store.database import Conn, Row, clean
 
 # One number for every stead store: the lock lives in its database, so two databases never meet.
 _WRITER_LOCK = 0x5374656164
+WAIT_MS = 5000
+_WAIT = "Wait for it or end it, then try again."
 
 
 class Postgres:
@@ -26,7 +30,9 @@ class Postgres:
         "float": "DOUBLE PRECISION",
         "keyed": "",
         "pass_over": " FOR UPDATE SKIP LOCKED",
+        "now_ms": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
     }
+    shared = True
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -53,6 +59,11 @@ class Postgres:
     def tables(self, conn: Conn) -> set[str]:
         rows = conn.q("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
         return {name for (name,) in rows}
+
+    def alone(self, conn: Conn) -> None:
+        conn.q("SET LOCAL lock_timeout='1s'")
+        conn.q("LOCK TABLE kernel IN ACCESS EXCLUSIVE MODE")
+        conn.q("SET LOCAL lock_timeout=0")
 
     def indexes(self, conn: Conn) -> set[str]:
         return {name for (name,) in conn.q("SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()")}
@@ -97,7 +108,7 @@ class Postgres:
     def _connect(self) -> psycopg.Connection[Row]:
         try:
             # prepare_threshold=None: a prepared statement is session state and fails behind a transaction pooler.
-            return psycopg.connect(self.url, autocommit=True, prepare_threshold=None)
+            return psycopg.connect(self.url, autocommit=True, prepare_threshold=None, fallback_application_name=_name())
         except psycopg.Error as error:
             raise SteadError("store_busy", f"The database server did not let us in: {str(error).strip()}") from error
 
@@ -117,10 +128,28 @@ class PostgresConn:
 
     def begin(self) -> None:
         self.q("BEGIN")
-        self.q("SELECT pg_advisory_xact_lock(?)", (_WRITER_LOCK,))  # commit order is seq order
+        try:  # commit order is seq order
+            self.q("SELECT set_config('lock_timeout', ?, true), pg_advisory_xact_lock(?)", (str(WAIT_MS), _WRITER_LOCK))
+        except SteadError as error:
+            if not isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+                raise
+            self.rollback()
+            raise SteadError("store_busy", f"The store is held by {self._writing()}.", hint=_WAIT) from error
+
+    def _writing(self) -> str:
+        """Who writes just now, as they called themselves when they connected."""
+        rows = self.q(
+            "SELECT a.application_name, to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
+            " FROM pg_locks l JOIN pg_stat_activity a ON a.pid=l.pid WHERE l.locktype='advisory' AND l.granted"
+            " AND (l.classid::bigint << 32) + l.objid::bigint=? AND l.database=(SELECT oid FROM pg_database"
+            " WHERE datname=current_database())",
+            (_WRITER_LOCK,),
+        )
+        return ", ".join(f"{name or 'another process'} (since {since})" for name, since in rows) or "another process"
 
     def begin_read(self) -> None:
-        self.q("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        # With the lock before anything is read, a view is wholly before or wholly after an exchange of tables (`alone`).
+        self.q("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; LOCK TABLE kernel IN ACCESS SHARE MODE")
 
     def commit(self) -> None:
         try:
@@ -152,12 +181,19 @@ class PostgresConn:
         self.raw.close()
 
 
+def _name() -> str:
+    """What others are told of this process when they wait for it."""
+    return f"process {os.getpid()} on {os.uname().nodename[:24]}, stead {__version__}"
+
+
 def translate(error: psycopg.Error) -> Exception:
     """The stable error for what the server said; a mistake in our own SQL stays what it is."""
     if isinstance(error, psycopg.errors.DiskFull):
         return SteadError("disk_full", "The database server has no space left.")
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
         return SteadError("read_only", "The database does not take writes.")
+    if isinstance(error, psycopg.errors.LockNotAvailable):
+        return SteadError("store_busy", "Somebody reads the database for long.", hint="Try again in a moment.")
     if isinstance(error, (psycopg.OperationalError, psycopg.errors.AdminShutdown)):
         return SteadError("store_busy", f"The connection to the database was lost: {str(error).strip()}")
     return error

@@ -44,7 +44,7 @@ def step(tx: Tx, database: Database, features: Sequence[Feature]) -> tuple[int, 
     `seq`; both are the same when it is done."""
     at, total = fill(tx, database, features)
     if at == total:
-        swap(tx, features)
+        swap(tx, database, features)
     return at, total
 
 
@@ -68,8 +68,9 @@ def fill(tx: Tx, database: Database, features: Sequence[Feature]) -> tuple[int, 
     return at, total
 
 
-def swap(tx: Tx, features: Sequence[Feature]) -> None:
-    """Put the filled shadows in the place of the tables."""
+def swap(tx: Tx, database: Database, features: Sequence[Feature]) -> None:
+    """Put the filled shadows in the place of the tables. Raises `store_busy` where a view does not end in a moment."""
+    database.alone(tx._conn)
     for feature in features:
         for table in feature.tables:
             tx.q(f"DROP TABLE IF EXISTS {table}")

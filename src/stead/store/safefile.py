@@ -12,6 +12,7 @@ to that descriptor: swapping a folder for a link after a permission check does n
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import re
@@ -25,7 +26,6 @@ from pathlib import Path
 from typing import Literal
 
 from stead.core.errors import SteadError
-from stead.core.ids import RandomIds
 from stead.store import faults
 
 Kind = Literal["absent", "file", "symlink", "directory", "other"]
@@ -34,7 +34,6 @@ _TEMP = re.compile(r"\..*\.stead-[0-9a-z]{16}\.tmp", re.DOTALL)
 _NAME_BYTES = 100  # of the original name in a temporary one: file systems allow 255 bytes, encrypting ones only 143
 _RESTORE_BYTES = 64 << 20  # larger files are not held in memory to be put back when writing in place fails
 _PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY)  # a folder that may be searched but not listed can still be walked through
-_ids = RandomIds()
 
 
 @dataclass(frozen=True)
@@ -121,6 +120,17 @@ def write_private(path: Path, data: bytes) -> None:
         _swap(folder, path.name, data, mode=0o600, like=None)
 
 
+def create_private(path: Path, data: bytes) -> bool:
+    """Like `write_private` for a file that is made once: False, and nothing is written, where one stands there already. Of several
+    processes at once one makes it."""
+    with _reported(path), _folder(path.parent, follow=True) as folder:
+        try:
+            _swap(folder, path.name, data, mode=0o600, like=None, once=True)
+        except FileExistsError:
+            return False
+    return True
+
+
 def make_folders(path: Path) -> list[Path]:
     """Make the folder `path` and its missing parents durably, with the user's umask; gives those made, outermost first."""
     with _reported(path):
@@ -198,10 +208,20 @@ def sync_folder(path: Path) -> None:
 
 
 def leftovers(folder: Path, name: str | None = None) -> list[Path]:
-    """The temporary files in `folder`, sorted; those made for writing the file `name`, or all. Of dead writers they are rubbish."""
+    """The temporary files in `folder`, sorted; those made for writing the file `name`, or all. Living writers' are among them."""
     begin = "." if name is None else _temp_begin(name)
     with _reported(folder):
         return sorted(folder / found for found in os.listdir(folder) if found.startswith(begin) and _TEMP.fullmatch(found))
+
+
+def sweep(folder: Path, name: str | None = None, *, below: bool = False) -> int:
+    """Remove the `leftovers` of writers that are dead, in `folder` or also in all below it, and give how many; a living writer's
+    file is locked and stays. Quiet where nothing may be removed, and where the file system knows no locks."""
+    gone = 0
+    for one in [folder, *(Path(top) for top, _, _ in os.walk(folder) if below and top != str(folder))]:
+        with _reported(one), _folder(one, follow=True) as fd:
+            gone += sum(_swept(path.name, fd) for path in leftovers(one, name))
+    return gone
 
 
 def from_os(error: OSError, path: Path) -> SteadError:
@@ -225,12 +245,11 @@ def from_os(error: OSError, path: Path) -> SteadError:
     return SteadError("read_only", f"{path} cannot be read or written: {error.strerror or error}.", details=details)
 
 
-def _swap(folder: int, name: str, data: bytes, *, mode: int | None, like: os.stat_result | None) -> None:
-    """Write a temporary file beside `name` and rename it over; `like` is the file whose attributes it takes."""
-    temp = _temp_name(name)
+def _swap(folder: int, name: str, data: bytes, *, mode: int | None, like: os.stat_result | None, once: bool = False) -> None:
+    """Write a temporary file beside `name` and rename it over; `like` is the file whose attributes it takes. `once`: only where
+    nothing has that name yet (`FileExistsError`)."""
     # A new file of the user's gets its bits from the umask and the folder's default ACL; all others start closed.
-    first = 0o666 if mode is None and like is None else 0o600
-    fd = os.open(temp, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, first, dir_fd=folder)
+    temp, fd = _draft(folder, name, 0o666 if mode is None and like is None else 0o600)
     try:
         faults.point("safefile.created")
         if like is not None:
@@ -241,7 +260,12 @@ def _swap(folder: int, name: str, data: bytes, *, mode: int | None, like: os.sta
         faults.point("safefile.written")
         _sync(fd)
         faults.point("safefile.synced")
-        os.rename(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
+        if once:
+            os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            faults.point("safefile.linked")
+            os.unlink(temp, dir_fd=folder)
+        else:
+            os.rename(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with suppress(OSError):
             os.unlink(temp, dir_fd=folder)
@@ -251,6 +275,40 @@ def _swap(folder: int, name: str, data: bytes, *, mode: int | None, like: os.sta
     faults.point("safefile.renamed")
     _sync(folder)
     faults.point("safefile.done")
+
+
+def _draft(folder: int, name: str, mode: int) -> tuple[str, int]:
+    """A new temporary file for `name`, by name and open. It is locked while it is open, so that one that can be locked is a dead
+    writer's and gives its place up: many deaths in the same file leave one behind, not many."""
+    n = 0
+    while True:
+        temp = _temp_name(name, n)
+        try:
+            fd = os.open(temp, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
+        except FileExistsError:
+            n += not _swept(temp, folder)
+            continue
+        with suppress(OSError):  # a file system without locks: then nobody sweeps there either
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        if os.fstat(fd).st_nlink:  # else it was swept away before it was locked
+            return temp, fd
+        os.close(fd)
+
+
+def _swept(temp: str, folder: int) -> bool:
+    """Remove a dead writer's temporary file. False when its writer lives, or that cannot be told."""
+    try:
+        fd = os.open(temp, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(temp, dir_fd=folder)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
 
 
 def _overwrite(folder: int, name: str, data: bytes, found: os.stat_result, mode: int | None) -> None:
@@ -411,8 +469,6 @@ def _reserve(fd: int, size: int, wanted: int) -> None:
 
 def _sync(fd: int) -> None:
     if sys.platform == "darwin":
-        import fcntl
-
         with suppress(OSError):  # plain fsync does not reach the platter on macOS; not every file system knows the better one
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
             return
@@ -424,8 +480,8 @@ def _sync(fd: int) -> None:
             raise
 
 
-def _temp_name(name: str) -> str:
-    return f"{_temp_begin(name)}{_ids.new()}.tmp"
+def _temp_name(name: str, n: int) -> str:
+    return f"{_temp_begin(name)}{n:016}.tmp"
 
 
 def _temp_begin(name: str) -> str:

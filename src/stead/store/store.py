@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
+_SWAP_TRIES = 20
 
 
 class Store:
@@ -133,9 +134,15 @@ class Store:
         self._rebuild(lambda tx: chosen, progress)
 
     def _rebuild(self, choose: Callable[[Tx], Sequence[Feature]], progress: Progress | None) -> None:
-        at, total = 0, 1
+        at, total, patience = 0, 1, _SWAP_TRIES
         while at != total:
-            at, total = self.write(lambda tx: rebuild.step(tx, self.database, choose(tx)))
+            try:
+                at, total = self.write(lambda tx: rebuild.step(tx, self.database, choose(tx)))
+            except SteadError as error:
+                patience -= 1
+                if error.code != "store_busy" or not patience:
+                    raise
+                continue
             if progress is not None and total:
                 progress(at, total)
 
@@ -253,11 +260,12 @@ class Store:
 
     def _with_names(self, error: SteadError) -> SteadError:
         """The error, with who has the store open."""
-        from stead.store.holders import named, present
+        from stead.store.holders import named, others
 
-        if self.folder is None or not present(self.folder / "locks"):
+        who = others(self.folder / "locks") if self.folder is not None else []
+        if self.folder is None or not who:
             return error
-        return SteadError(error.code, f"{error.message} It is open in {named(self.folder / 'locks', ())}.", hint=error.hint)
+        return SteadError(error.code, f"{error.message} It is open in {named(self.folder / 'locks', who)}.", hint=error.hint)
 
     def _belongings(self) -> str | None:
         """What lies in the folder that only a store can have put there."""

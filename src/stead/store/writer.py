@@ -168,9 +168,8 @@ class Writer:
                     log.warning("a job held the writer for %.0f ms: %s", (at - began) * 1000, getattr(job, "__qualname__", job))
                 if len(batch) >= BATCH_JOBS or written >= BATCH_BYTES or at - start >= BATCH_SECONDS or self._queue.empty():
                     break
-                self._conn.q(
-                    "SAVEPOINT job"
-                )  # before the next is taken: if the one before left a broken transaction, it fails alone
+                # Before the next is taken: a job that left a broken transaction behind fails alone.
+                self._conn.q("SAVEPOINT job")
                 item = self._queue.get_nowait()
                 if item is None:
                     ended = True

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,15 @@ def survivors(context: FakeContext) -> list[psutil.Process]:
                 found.append(process)
         except psutil.Error:
             continue
+    return found
+
+
+def sessions(context: FakeContext) -> set[int]:
+    """The sessions that they are in."""
+    found = set()
+    for process in survivors(context):
+        with suppress(ProcessLookupError):
+            found.add(os.getsid(process.pid))
     return found
 
 
@@ -177,13 +187,34 @@ async def test_b086_abort_reaches_descendants_elsewhere_that_ignore_term_and_for
     task = asyncio.ensure_future(marked.use("bash", command=f'echo begun; setsid bash -c "{inner}" & sleep 999'))
     await started(marked, "begun")
     async with asyncio.timeout(5):
-        while len({os.getsid(process.pid) for process in survivors(marked)}) < 3:
+        while len(sessions(marked)) < 3:
             await asyncio.sleep(0.02)
     begun = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert time.monotonic() - begun < 2
+    assert survivors(marked) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "count"),
+    [
+        ("trap 'setsid sleep 997 &' TERM; echo begun; while :; do sleep 0.05; done", 1),  # it goes away when it is asked to end
+        ("setsid bash -c '(sleep 997 &); sleep 998' & echo begun; sleep 999", 3),  # below a group of its own, its parent gone
+    ],
+    ids=["behind TERM", "without a parent"],
+)
+async def test_b086_abort_reaches_what_hides(command: str, count: int, marked: FakeContext) -> None:
+    task = asyncio.ensure_future(marked.use("bash", command=command))
+    await started(marked, "begun")
+    async with asyncio.timeout(5):
+        while len(survivors(marked)) < count:
+            await asyncio.sleep(0.02)
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert survivors(marked) == []
 
 
@@ -410,7 +441,7 @@ SMALL, MOST = 50_000, 100 << 20
 
 @pytest.mark.slow
 def test_b037_memory_is_bounded_and_so_is_what_is_shown(tmp_path: Path) -> None:
-    sizes = (scale(2 << 30) * 10, 10 << 20, 40 << 20)
+    sizes = (scale(2 << 30) * 10, 10 << 20, 150 << 20)
     told = list(in_a_process(tmp_path, *(text.format(size=size) for text, size in zip(KINDS, sizes, strict=True))))
     assert all(grown < MOST and output < SMALL and live < 300_000 for grown, output, _, live, _ in told), told
     assert [full for _, _, full, _, _ in told[:2]] == [0, 10 << 20]  # of the progress there is one line left

@@ -14,7 +14,9 @@ from stead.interfaces.cli.options import Agent, Folder, Model
 from stead.interfaces.cli.place import opened, session_named
 
 if TYPE_CHECKING:
-    from stead.app import Stead
+    from collections.abc import Awaitable, Callable
+
+    from stead.app import RunHandle, Stead
     from stead.domain.asks import Ask
     from stead.interfaces.cli.turn import Wanted
 
@@ -61,6 +63,7 @@ def chat(
 def _talk(house: Stead, wanted: Wanted, runner: asyncio.Runner) -> None:
     _edit_lines()
     out.note(f"{_place(house, wanted)}. /help lists the commands; Ctrl-D leaves.")
+    _take_up(house, wanted, runner)
     while (text := _prompt()) is not None:
         if not text.strip():
             continue
@@ -69,7 +72,8 @@ def _talk(house: Stead, wanted: Wanted, runner: asyncio.Runner) -> None:
                 if _command(house, wanted, text[1:].split()) == "exit":
                     break
             else:
-                _say(house, wanted, text, runner)
+                wanted.parts = [{"type": "text", "text": text}]
+                _turn(house, wanted, wanted.send, runner)
         except SteadError as error:
             out.error(error)
         except Exception as error:  # the conversation goes on, whatever one turn met
@@ -112,7 +116,30 @@ def _prompt() -> str | None:
         lines.append(line[:-1])
 
 
-def _say(house: Stead, wanted: Wanted, text: str, runner: asyncio.Runner) -> None:
+def _take_up(house: Stead, wanted: Wanted, runner: asyncio.Runner) -> None:
+    """Go on with a run that waits for this person since before the program last ended."""
+    from stead.domain import runs
+
+    session = wanted.session
+    if session is None:
+        return
+    with house.store.view() as view:
+        run = runs.active(view, session)
+    if run is None or run.status != "waiting":
+        return
+    out.note("A run of this session waits for you; it goes on where it stopped.")
+
+    async def resume(house: Stead) -> RunHandle:
+        return await house.resume(session, on_ask=wanted.on_ask)
+
+    try:
+        _turn(house, wanted, resume, runner)
+    except SteadError as error:
+        out.error(error)
+
+
+def _turn(house: Stead, wanted: Wanted, begin: Callable[[Stead], Awaitable[RunHandle]], runner: asyncio.Runner) -> None:
+    """One turn of the conversation: begun by `begin`, seen through, shown."""
     from stead.interfaces.cli.asking import at_terminal
     from stead.interfaces.cli.progress import Progress
     from stead.interfaces.cli.turn import play
@@ -125,9 +152,9 @@ def _say(house: Stead, wanted: Wanted, text: str, runner: asyncio.Runner) -> Non
         _keep(wanted, answer)
         return answer
 
-    wanted.parts, wanted.on_ask = [{"type": "text", "text": text}], ask
+    wanted.on_ask = ask
     try:
-        played = runner.run(play(house, wanted.send, progress, last=False))
+        played = runner.run(play(house, begin, progress, last=False))
     except SteadError as error:
         if error.code != "no_key":
             raise

@@ -45,7 +45,8 @@ def answer(
     deny: Annotated[bool, typer.Option("--deny", help="Do not let the call happen.")] = False,
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why not; the agent reads it.")] = None,
     rule: Annotated[
-        list[str] | None, typer.Option("--rule", metavar="RULE", help="Allow what fits RULE for the rest of this run, too.")
+        list[str] | None,
+        typer.Option("--rule", metavar="RULE", help="Allow what fits RULE, too, until the run ends or waits."),
     ] = None,
     json: Json = False,
 ) -> int:

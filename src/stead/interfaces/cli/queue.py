@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Which = Annotated[str, typer.Argument(help="Which: the id, or its first letters.")]
 LINE = 200
+NOT_DONE = "The prompt before it did not come to a good end."
 
 
 def list_queue(
@@ -83,12 +84,12 @@ def send(prompt: Which, json: Json = False) -> int:
     """Send a waiting prompt now. A run at work takes it up behind its present step; else it begins here, as the next."""
     with opened() as house:
         found = _named(house, prompt)
-        house.store.write(lambda tx: queue.send(tx, found.id), actor=LOCAL_ACTOR)
         with house.store.view() as view:
             before = runs.active(view, found.session)
         if before is not None and before.status == "waiting":
+            house.store.write(lambda tx: queue.send(tx, found.id), actor=LOCAL_ACTOR)
             return _told(house, found.id, json, "The run waits for a person (`stead inbox`); it hears it when it goes on:")
-        return _play(house, [found.id], json)
+        return _play(house, [found.id], json, now=True)
 
 
 def resume(
@@ -104,7 +105,13 @@ def resume(
             waiting = [one.id for one in queue.waiting(view, found.id) if one.owner is None or not house.alive(one.owner)]
         if not waiting:
             out.note("No prompt waits in that session.")
-        return _play(house, waiting, json)
+            return _play(house, [], json)
+        owner = house.owner()
+        house.store.write(lambda tx: queue.resume(tx, waiting, owner), actor=LOCAL_ACTOR)  # at once: nothing comes between them
+        try:
+            return _play(house, waiting, json)
+        finally:
+            house.store.write(lambda tx: queue.hold_of(tx, [owner], NOT_DONE))
 
 
 def text_of(view: Reads, prompt: Prompt) -> str:
@@ -114,8 +121,8 @@ def text_of(view: Reads, prompt: Prompt) -> str:
     return "\n".join(texts)
 
 
-def _play(house: Stead, prompts: list[str], json: bool) -> int:
-    """Work on these prompts, one after the other, up to the first that does not come to a good end."""
+def _play(house: Stead, prompts: list[str], json: bool, *, now: bool = False) -> int:
+    """Work on these prompts, one after the other, up to the first that does not come to a good end. `now`: send them now."""
     from stead.interfaces.cli.asking import at_terminal, can_ask
     from stead.interfaces.cli.progress import Progress
     from stead.interfaces.cli.turn import play
@@ -125,7 +132,10 @@ def _play(house: Stead, prompts: list[str], json: bool) -> int:
     results: list[dict[str, Any]] = []
     code = 0
     for prompt in prompts:
-        played: Played = asyncio.run(play(house, lambda home, prompt=prompt: home.begin(prompt, on_ask=ask), progress))  # type: ignore[misc]
+        with house.store.view() as view:
+            if queue.get(view, prompt).state != "queued" and len(prompts) > 1:
+                continue  # begun elsewhere, or taken back, while those before it ran
+        played: Played = asyncio.run(play(house, lambda home, prompt=prompt: home.begin(prompt, on_ask=ask, now=now), progress))  # type: ignore[misc]
         progress.clear()
         results.append(played.result)
         if not json and not progress.live and played.result["result"]:

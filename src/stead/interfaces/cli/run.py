@@ -68,6 +68,8 @@ def run(
         wanted = _wanted(house, folder, session, texts or [], files or [])
         wanted.model, wanted.agent, wanted.max_steps, wanted.max_cost, wanted.rules = model, agent, max_steps, max_cost, rules
         answered = session is not None and texts is None and not files
+        if answered:
+            _refuse_new_terms(model=model, agent=agent, max_steps=max_steps, max_cost=max_cost)
         shown = {"json": json, "stream_json": stream_json, "quiet": quiet, "verbose": verbose}
         played = _play(house, wanted, on_ask, resume=answered, **shown)
         return _tell(house, played, output, json=json, stream_json=stream_json, quiet=quiet)
@@ -87,6 +89,15 @@ def _check(**options: Any) -> None:
         path = Path(options["output"]).expanduser()
         if path.is_dir() or not path.parent.is_dir():
             raise SteadError("usage", f"-o cannot write {out.plain(str(path))}: there is no such folder, or it is one.")
+
+
+def _refuse_new_terms(**options: Any) -> None:
+    """A run that goes on with its answer goes on as it began; only rules may be added."""
+    for name, value in options.items():
+        if value is not None:
+            flag = f"--{name.replace('_', '-')}"
+            hint = "With a prompt it holds for the run of that prompt."
+            raise SteadError("usage", f"{flag} cannot change a run that goes on where it stopped.", hint=hint)
 
 
 def _rules(allow: list[str], deny: list[str]) -> list[Rule]:
@@ -159,7 +170,7 @@ def _play(
         if not resume:
             return await wanted.send(house)
         assert wanted.session is not None
-        return await house.resume(wanted.session, on_ask=wanted.on_ask)
+        return await house.resume(wanted.session, on_ask=wanted.on_ask, rules=wanted.rules)
 
     try:
         played = asyncio.run(play(house, begin, sink))

@@ -120,8 +120,8 @@ def _tell_of_queue(house: Stead, handle: RunHandle) -> None:
         out.note(f"The run before this prompt waits for a person; `stead run -r {handle.session}` goes on with that one.")
         handle.abort()
     elif handle.id in place:
-        ahead = place.index(handle.id) + (before is not None)
-        out.note(f"queued: {ahead} before this one in the session. Ctrl-C keeps it for later.")
+        if ahead := place.index(handle.id) + (before is not None):
+            out.note(f"queued: {ahead} before this one in the session. Ctrl-C keeps it for later.")
 
 
 class _Interrupt:

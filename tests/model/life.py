@@ -1,0 +1,486 @@
+"""A random life of a house: people prompt, queue, answer, stop, edit files by hand; processes leave, crash and come again.
+
+Every rule tells the house and the reference the same, then waits until the house stands where the reference says that it must, and
+looks at everything that can be seen. In the small form the houses are in this process and a crash drops what they hold; in the long
+form each is a child of its own, killed where it stands or at a named point of what it is doing.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from tests.model import plans
+from tests.model.homes import PATIENCE_SECONDS, Died, Local, Place, Refused, Remote
+from tests.model.looking import Log, LogRun
+from tests.model.reference import Prompt, Reference, Run, Session
+
+POINTS = (
+    *("writer.begun", "log.appended", "log.projected", "writer.before_commit", "writer.after_commit"),
+    *("log.blob_put", "blobs.file_durable", "safefile.created", "safefile.written", "safefile.synced"),
+    *("safefile.renamed", "safefile.done", "lock.created", "lock.held", "rebuild.chunk", "rebuild.swapped"),
+    *("collect.decided", "collect.rows_gone", "sqlite.vacuumed"),
+)
+MOST_SESSIONS, MOST_HOMES = 3, 2
+policies = st.sampled_from(["person", "wait"])
+kinds = st.sampled_from(plans.KINDS)
+
+Where = Callable[[], str | None]
+
+
+@contextmanager
+def on_sqlite() -> Iterator[Where]:
+    yield lambda: None
+
+
+def surviving(rule: Callable[..., None]) -> Callable[..., None]:
+    """A rule in which a process may be killed: what it leaves is closed, and the reference takes over what became of it."""
+
+    @functools.wraps(rule)
+    def wrapped(self: Life, *args: Any, **more: Any) -> None:
+        try:
+            rule(self, *args, **more)
+            self.settle()
+        except Died:
+            self.after_a_kill()
+
+    return wrapped
+
+
+class Life(RuleBasedStateMachine):
+    """Subclasses say where the store lies (`where`) and what a house is made of."""
+
+    where: ClassVar[Where]
+    memory: ClassVar[Path | None] = None
+    remote: ClassVar[bool] = False
+    patience: ClassVar[float] = PATIENCE_SECONDS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.homes: dict[int, Any] = {}
+        self.names: dict[int, str] = {}
+        self.reference = Reference()
+        self.log = Log()
+        self.events: list[Any] = []
+        self.files: dict[str, str | None] = {}
+        self.lives = self.tokens = self.shift = 0
+
+    @initialize()
+    def begin(self) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="stead-test-", dir=self.memory))
+        self.place = Place(folder, type(self).where())
+        self.place.root.mkdir()
+        self.by_hand("mine.txt", "nobody touches this\n")
+        self.open_one()
+        self.settle()
+
+    def open_one(self) -> None:
+        """Another process comes; it closes what the dead left."""
+        self.lives += 1
+        make = Remote if self.remote else Local
+        self.homes[self.lives] = make(self.place, self.shift)
+        self.reference.opened(self.lives)
+
+    # --- drawing --------------------------------------------------------------------------------------------------------------
+
+    def home(self, data: Any) -> int:
+        return data.draw(st.sampled_from(sorted(self.homes)), label="home")
+
+    def text(self, kind: str) -> str:
+        self.tokens += 1
+        return f"p{self.tokens} {kind}"
+
+    def session(self, data: Any) -> str:
+        return data.draw(st.sampled_from(list(self.reference.sessions)), label="session")
+
+    def queued(self, data: Any) -> Prompt:
+        return data.draw(st.sampled_from(self.reference.waiting()), label="prompt")
+
+    def tell(self, home: int, word: str, *given: Any) -> Any:
+        try:
+            return self.homes[home].tell(word, *given)
+        except Died:
+            del self.homes[home]
+            self.reference.crashed(home)
+            raise
+
+    def refused(self, code: str, home: int, word: str, *given: Any) -> None:
+        """The house must refuse this, with this code."""
+        try:
+            self.tell(home, word, *given)
+        except Refused as refused:
+            assert refused.args[0] == code, refused
+        else:
+            raise AssertionError(f"{word} was not refused")
+
+    # --- prompts --------------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.reference.sessions) < MOST_SESSIONS)
+    @rule(data=st.data(), kind=kinds, policy=policies)
+    @surviving
+    def prompt_anew(self, data: Any, kind: str, policy: str) -> None:
+        home, text = self.home(data), self.text(kind)
+        run, session = self.tell(home, "prompt", None, text, policy)
+        self.reference.prompted(home, run, session, text, policy)
+
+    @precondition(lambda self: self.reference.sessions)
+    @rule(data=st.data(), kind=kinds, policy=policies)
+    @surviving
+    def prompt(self, data: Any, kind: str, policy: str) -> None:
+        home, session, text = self.home(data), self.session(data), self.text(kind)
+        run, where = self.tell(home, "prompt", session, text, policy)
+        assert where == session
+        self.reference.prompted(home, run, session, text, policy)
+
+    @precondition(lambda self: self.reference.sessions)
+    @rule(data=st.data(), kind=kinds)
+    @surviving
+    def enqueue(self, data: Any, kind: str) -> None:
+        home, session, text = self.home(data), self.session(data), self.text(kind)
+        run = self.tell(home, "enqueue", session, text)
+        self.reference.prompted(None, run, session, text, "wait")
+
+    @precondition(lambda self: set(self.reference.texts) - set(self.reference.retracted))
+    @rule(data=st.data())
+    @surviving
+    def prompt_again_with_the_same_key(self, data: Any) -> None:
+        """Whoever is not sure whether a prompt came through sends it again: nothing is stored, the answer is the same."""
+        known = [id for id in self.reference.texts if id not in self.reference.retracted]
+        id = data.draw(st.sampled_from(known), label="prompt")
+        session = next(one.session for one in (*self.reference.waiting(), *self.reference.runs.values()) if one.id == self.reference.became.get(id, id))
+        first = self.first_texts[id]
+        assert self.tell(self.home(data), "prompt", session, first, "person") == (id, session)
+
+    @property
+    def first_texts(self) -> dict[str, str]:
+        """What each prompt said when it was sent; its key is the token of that."""
+        found = {}
+        for _, _, kind, _, data in self.events:
+            if kind == "prompt.queued":
+                found[data["prompt"]] = data["parts"][0]["text"]
+        return {**self.reference.texts, **found}
+
+    @precondition(lambda self: self.reference.waiting())
+    @rule(data=st.data(), kind=kinds)
+    @surviving
+    def edit(self, data: Any, kind: str) -> None:
+        one, text = self.queued(data), self.text(kind)
+        if plans.rules_of(kind) != plans.rules_of(plans.kind_of(one.text)):
+            kind = plans.kind_of(one.text)  # what was allowed stays as it was agreed
+            text = f"{plans.token_of(text)} {kind}"
+        self.tell(self.home(data), "edit", one.id, text)
+        self.reference.edited(one.id, text)
+
+    @precondition(lambda self: self.reference.waiting())
+    @rule(data=st.data(), place=st.integers(1, 4))
+    @surviving
+    def move(self, data: Any, place: int) -> None:
+        one = self.queued(data)
+        self.tell(self.home(data), "move", one.id, place)
+        self.reference.moved(one.id, place)
+
+    @precondition(lambda self: self.reference.waiting())
+    @rule(data=st.data())
+    @surviving
+    def send_now(self, data: Any) -> None:
+        one = self.queued(data)
+        self.tell(self.home(data), "send", one.id)
+        self.reference.sent(one.id)
+
+    @precondition(lambda self: self.reference.waiting())
+    @rule(data=st.data())
+    @surviving
+    def take_back(self, data: Any) -> None:
+        one = self.queued(data)
+        self.tell(self.home(data), "retract", one.id)
+        self.reference.taken_back(one.id)
+
+    @precondition(lambda self: self.reference.retracted or self.reference.runs)
+    @rule(data=st.data(), word=st.sampled_from(["retract", "send", "begin"]))
+    @surviving
+    def too_late_for_the_queue(self, data: Any, word: str) -> None:
+        gone = [id for id in (*self.reference.retracted, *self.reference.became) if id in self.log.waited]
+        gone = [id for id in gone if id in self.reference.texts]
+        if gone:
+            self.refused("conflict", self.home(data), word, data.draw(st.sampled_from(gone), label="prompt"))
+
+    @precondition(lambda self: any(one.owner is None for one in self.reference.waiting()))
+    @rule(data=st.data())
+    @surviving
+    def begin_queued(self, data: Any) -> None:
+        """A person lets a held prompt go on, or takes one that nobody waits for."""
+        home = self.home(data)
+        one = data.draw(st.sampled_from([one for one in self.reference.waiting() if one.owner is None]), label="prompt")
+        self.tell(home, "begin", one.id)
+        self.reference.begun(one.id, home)
+
+    @precondition(lambda self: self.reference.worker is None)
+    @rule(data=st.data())
+    @surviving
+    def work(self, data: Any) -> None:
+        home = self.home(data)
+        self.tell(home, "work")
+        self.reference.works(home)
+
+    # --- runs -----------------------------------------------------------------------------------------------------------------
+
+    def at_gates(self) -> list[Run]:
+        return [run for run in self.reference.active() if run.status == "running" and run.stop in plans.GATES]
+
+    @precondition(at_gates)
+    @rule(data=st.data(), gates=st.sampled_from([1, 1, 2, 9]))
+    @surviving
+    def go_on(self, data: Any, gates: int) -> None:
+        run = data.draw(st.sampled_from(self.at_gates()), label="run")
+        assert run.home is not None
+        self.tell(run.home, "let", plans.token_of(run.text), gates)
+        self.reference.let(run.id, gates)
+
+    @precondition(lambda self: self.reference.asking())
+    @rule(data=st.data(), allow=st.booleans())
+    @surviving
+    def answer(self, data: Any, allow: bool) -> None:
+        run = data.draw(st.sampled_from(self.reference.asking()), label="run")
+        ask = next(ask for ask, (of, status) in self.log.asks.items() if of == run.id and status == "open")
+        value = {"text": "yes"} if plans.kind_of(run.text) == "ask" else {"allow": allow}
+        self.tell(self.home(data), "answer", ask, value)
+        self.reference.answered(run)
+
+    @precondition(lambda self: any(status != "open" for _, status in self.log.asks.values()))
+    @rule(data=st.data())
+    @surviving
+    def answer_too_late(self, data: Any) -> None:
+        over = [ask for ask, (_, status) in self.log.asks.items() if status != "open"]
+        ask = data.draw(st.sampled_from(over), label="ask")
+        kind = plans.kind_of(self.reference.runs[self.log.asks[ask][0]].text)
+        self.refused("ask_closed", self.home(data), "answer", ask, {"text": "no"} if kind == "ask" else {"allow": True})
+
+    @precondition(lambda self: any(run.status == "waiting" for run in self.reference.active()))
+    @rule(data=st.data())
+    @surviving
+    def resume(self, data: Any) -> None:
+        home = self.home(data)
+        run = data.draw(st.sampled_from([run for run in self.reference.active() if run.status == "waiting"]), label="run")
+        self.tell(home, "resume", run.session)
+        self.reference.resumed(run, home)
+
+    @precondition(lambda self: self.reference.sessions)
+    @rule(data=st.data())
+    @surviving
+    def resume_what_does_not_wait(self, data: Any) -> None:
+        session = self.session(data)
+        active = self.reference.sessions[session].active
+        if active is None or self.reference.runs[active].status == "running":
+            self.refused("not_found", self.home(data), "resume", session)
+
+    @precondition(lambda self: self.reference.sessions)
+    @rule(data=st.data())
+    @surviving
+    def stop(self, data: Any) -> None:
+        session = self.session(data)
+        active = self.reference.sessions[session].active
+        assert self.tell(self.home(data), "stop", session) == (active is not None)
+        self.reference.stopped(session)
+
+    @rule(data=st.data())
+    @surviving
+    def abort(self, data: Any) -> None:
+        home = self.home(data)
+        stands = self.reference.stands(home)
+        if ours := [*stands["runs"], *stands["waits"]]:
+            id = data.draw(st.sampled_from([id for id in self.reference.texts if id in ours]), label="prompt")
+            self.tell(home, "abort", id)
+            self.reference.aborted(id)
+
+    # --- sessions, settings, files --------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.reference.sessions)
+    @rule(data=st.data(), what=st.sampled_from(["title", "archived", "trashed"]))
+    @surviving
+    def change(self, data: Any, what: str) -> None:
+        session = self.session(data)
+        found = self.reference.sessions[session]
+        value = f"{found.title}+" if what == "title" else not getattr(found, what)
+        self.tell(self.home(data), "change", session, {what: value})
+        setattr(found, what, value)
+
+    @precondition(lambda self: len(self.reference.sessions) > 1)
+    @rule(data=st.data())
+    @surviving
+    def delete(self, data: Any) -> None:
+        session = self.session(data)
+        self.tell(self.home(data), "delete", session)
+        self.reference.deleted(session)
+
+    @precondition(lambda self: self.reference.gone)
+    @rule(data=st.data(), word=st.sampled_from(["prompt", "enqueue", "change", "resume"]))
+    @surviving
+    def speak_to_the_deleted(self, data: Any, word: str) -> None:
+        session = data.draw(st.sampled_from(self.reference.gone), label="session")
+        more = {"prompt": ["p0 talk", "person"], "enqueue": ["p0 talk"], "change": [{"pinned": True}], "resume": []}[word]
+        self.refused("not_found", self.home(data), word, session, *more)
+
+    @rule(data=st.data(), language=st.sampled_from(["de", "en"]))
+    @surviving
+    def set(self, data: Any, language: str) -> None:
+        self.tell(self.home(data), "set", {"language": language})
+
+    @rule(name=st.sampled_from(["mine.txt", *plans.FILES]), text=st.none() | st.sampled_from(["by hand\n", "", "x" * 9_000]))
+    @surviving
+    def edit_by_hand(self, name: str, text: str | None) -> None:
+        self.by_hand(name, text)
+
+    def by_hand(self, name: str, text: str | None) -> None:
+        path = self.place.root / name
+        if text is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        self.files[name] = None if text is None else hashlib.sha256(text.encode()).hexdigest()
+
+    @rule(data=st.data(), ms=st.sampled_from([86_400_000, 1_000, -5_000, -86_400_000]))
+    @surviving
+    def the_clock_jumps(self, data: Any, ms: int) -> None:
+        self.shift += ms
+        for home in sorted(self.homes):
+            self.tell(home, "jump", ms)
+
+    @rule(data=st.data())
+    @surviving
+    def rebuild(self, data: Any) -> None:
+        self.compare(self.home(data))
+
+    # --- processes ------------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.homes) < MOST_HOMES)
+    @rule()
+    @surviving
+    def another_comes(self) -> None:
+        self.open_one()
+
+    @rule(data=st.data())
+    @surviving
+    def one_leaves(self, data: Any) -> None:
+        home = self.home(data)
+        self.homes.pop(home).close()
+        self.reference.closed(home)
+        if not self.homes:
+            self.open_one()
+
+    @rule(data=st.data())
+    @surviving
+    def one_crashes(self, data: Any) -> None:
+        home = self.home(data)
+        self.homes.pop(home).crash()
+        self.reference.crashed(home)
+        self.recover(data.draw(st.booleans(), label="somebody opens"))
+
+    @rule()
+    @surviving
+    def all_crash(self) -> None:
+        for home in sorted(self.homes):
+            self.homes.pop(home).crash()
+            self.reference.crashed(home)
+        self.recover(True)
+
+    def recover(self, opens: bool) -> None:
+        """Who finds what the dead left: one that is there, or one that comes."""
+        if self.homes and (not opens or len(self.homes) == MOST_HOMES):
+            self.tell(min(self.homes), "recover")
+            self.reference.recovered()
+        else:
+            self.open_one()
+        self.compare(min(self.homes))
+
+    # --- looking --------------------------------------------------------------------------------------------------------------
+
+    def compare(self, home: int) -> None:
+        assert self.tell(home, "rebuilt") == [], "a rebuild gives other rows"
+
+    def settle(self) -> None:
+        """Wait until every house stands where the reference says, then look at all that can be seen."""
+        until = time.monotonic() + self.patience
+        while True:
+            wanted = {home: self.reference.stands(home) for home in self.homes}
+            found = {home: self.tell(home, "stands") for home in self.homes}
+            if found == wanted:
+                seen = self.tell(min(self.homes), "shown", self.log.seq)
+                if seen["shown"] == self.wanted():
+                    break
+            if time.monotonic() > until:
+                seen = self.tell(min(self.homes), "shown", self.log.seq)
+                raise AssertionError(_differ(wanted, found) + _differ(self.wanted(), seen["shown"]))
+            time.sleep(0.002)
+        self.look(seen)
+
+    def wanted(self) -> dict[str, Any]:
+        """What the reference says, with the owners as the houses call them."""
+        for home in self.homes:
+            if (name := self.tell(home, "owner")) is not None:
+                self.names[home] = name
+        told = self.reference.shown()
+        for session, order in told["queue"].items():
+            told["queue"][session] = [(*one, None if owner is None else self.names.get(owner)) for *one, owner in order]
+        return told
+
+    def look(self, seen: dict[str, Any]) -> None:
+        """The log and the tables tell the same, no promise was broken on the way, and the disk holds what the log knows."""
+        for event in seen["events"]:
+            self.log.take(event)
+        self.events += seen["events"]
+        assert self.log.shown() == seen["shown"], _differ(self.log.shown(), seen["shown"])
+        assert not seen["wrong"], seen["wrong"]
+        self.files.update(self.log.files)
+        self.log.files.clear()
+        on_disk = {
+            path.relative_to(self.place.root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in self.place.root.rglob("*")
+            if path.is_file() and path.name != plans.RAN
+        }
+        known = {name: digest for name, digest in self.files.items() if digest is not None}
+        assert on_disk == known, f"the disk holds what the log does not know: {_differ(known, on_disk)}"
+        ran = self.place.root / plans.RAN
+        lines = ran.read_text().split() if ran.exists() else []
+        assert len(lines) == len(set(lines)), f"a command ran twice: {lines}"
+        commands = {plans.token_of(run.text) for run in self.log.runs.values() if plans.kind_of(run.text) in ("bash", "hang")}
+        assert self.log.done & commands <= set(lines), "a command that is done did not run"
+
+    def look_back(self) -> None:
+        """Nothing that was ever read in the log has changed since; only deleted sessions are gone from it."""
+        seen = self.tell(min(self.homes), "shown", 0)
+        kept = [event for event in self.events if event[1] not in self.log.gone]
+        assert kept == seen["events"][: len(kept)], "the log is not what it was"
+
+    def teardown(self) -> None:
+        try:
+            if self.homes:
+                self.compare(min(self.homes))
+                self.look_back()
+        except Died:
+            pass
+        finally:
+            for home in list(self.homes.values()):
+                home.crash()
+            if hasattr(self, "place"):
+                shutil.rmtree(self.place.folder)
+
+    def after_a_kill(self) -> None:
+        raise AssertionError("a house died, and nobody killed it")
+
+
+def _differ(wanted: Any, found: Any, where: str = "") -> str:
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        keys = [*wanted, *(key for key in found if key not in wanted)]
+        return "".join(_differ(wanted.get(key), found.get(key), f"{where}/{key}") for key in keys)
+    return "" if wanted == found else f"\n{where}: there must be {wanted!r}, there is {found!r}"

@@ -1,0 +1,322 @@
+"""What must be there, in plain Python: sessions, their queues, their runs, and where each run stands still.
+
+It is told the same as the houses and knows no store. `shown` and `stands` are compared with what the houses say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.model import plans
+
+
+@dataclass
+class Prompt:
+    """A prompt in the queue. `owner` is the house that waits to work on it."""
+
+    id: str
+    session: str
+    text: str
+    owner: int | None
+    policy: str
+    n: int
+    held: bool = False
+    now: bool = False
+
+
+@dataclass
+class Run:
+    """A run; `at` is how many of its `stops` are behind it."""
+
+    id: str
+    session: str
+    text: str
+    home: int | None
+    policy: str
+    stops: list[str]
+    at: int = 0
+    passed: int = 0
+    let: int = 0
+    status: str = "running"
+    outcome: str | None = None
+    ask: str | None = None
+    denied: bool = False
+
+    @property
+    def stop(self) -> str:
+        return self.stops[self.at]
+
+
+@dataclass
+class Session:
+    title: str
+    archived: bool = False
+    trashed: bool = False
+    queue: list[Prompt] = field(default_factory=list)
+    """In the order of ranks: those sent now stand before all others whatever their place here."""
+    active: str | None = None
+
+    @property
+    def order(self) -> list[Prompt]:
+        return sorted(self.queue, key=lambda one: not one.now)
+
+    @property
+    def head(self) -> Prompt | None:
+        return next((one for one in self.order if not one.held), None)
+
+
+@dataclass
+class Reference:
+    sessions: dict[str, Session] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    """What each prompt says that was acknowledged and not deleted with its session, by id."""
+    became: dict[str, str] = field(default_factory=dict)
+    """In which run each prompt was said."""
+    retracted: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    living: set[int] = field(default_factory=set)
+    dead: set[int] = field(default_factory=set)
+    worker: int | None = None
+    work: str | None = None
+    count: int = 0
+
+    # --- asked by the rules ---------------------------------------------------------------------------------------------------
+
+    def waiting(self) -> list[Prompt]:
+        return [one for session in self.sessions.values() for one in session.order]
+
+    def active(self) -> list[Run]:
+        return [self.runs[one.active] for one in self.sessions.values() if one.active]
+
+    def asking(self) -> list[Run]:
+        return [run for run in self.active() if run.ask == "open"]
+
+    # --- what a person does ---------------------------------------------------------------------------------------------------
+
+    def prompted(self, home: int | None, id: str, session: str, text: str, policy: str) -> None:
+        """A prompt was acknowledged; `home` None: for whichever worker comes."""
+        place = self.sessions.setdefault(session, Session(text))
+        self.count += 1
+        self.texts[id] = text
+        one = Prompt(id, session, text, home, policy, self.count)
+        if home is None or place.active or place.head:
+            place.queue.append(one)
+        else:
+            self._start(one, home, policy)
+        self.go_on()
+
+    def let(self, run: str, gates: int) -> None:
+        self.runs[run].let += gates
+        self._flow(self.runs[run])
+        self.go_on()
+
+    def answered(self, run: Run) -> None:
+        run.ask = "answered"
+        if run.status == "running":
+            self._past(run)
+            self._flow(run)
+        self.go_on()
+
+    def resumed(self, run: Run, home: int) -> None:
+        if run.home != home:
+            run.home, run.passed, run.let = home, 0, 0
+        run.status, run.policy = "running", "person"
+        if run.ask == "answered":
+            self._past(run)
+            self._flow(run)
+        self.go_on()
+
+    def stopped(self, session: str) -> None:
+        active = self.sessions[session].active
+        if active:
+            self._end(self.runs[active], "aborted")
+        self.go_on()
+
+    def aborted(self, prompt: str) -> None:
+        """By its handle: a run at work ends, a waiting prompt is held."""
+        if prompt in self.runs:
+            self._end(self.runs[prompt], "aborted")
+        else:
+            self._hold(self._queued(prompt))
+        self.go_on()
+
+    def edited(self, prompt: str, text: str) -> None:
+        self._queued(prompt).text = self.texts[prompt] = text
+
+    def moved(self, prompt: str, place: int) -> None:
+        one = self._queued(prompt)
+        session = self.sessions[one.session]
+        order = session.order
+        order.remove(one)
+        order.insert(place - 1, one)
+        session.queue = order
+        self.go_on()
+
+    def taken_back(self, prompt: str) -> None:
+        one = self._queued(prompt)
+        self.sessions[one.session].queue.remove(one)
+        self.retracted.append(prompt)
+        self.go_on()
+
+    def sent(self, prompt: str) -> None:
+        one = self._queued(prompt)
+        one.now, one.held = True, False
+        self.go_on()
+
+    def begun(self, prompt: str, home: int) -> None:
+        one = self._queued(prompt)
+        one.held, one.owner, one.policy = False, home, "person"
+        self.go_on()
+
+    def deleted(self, session: str) -> None:
+        gone = self.sessions.pop(session)
+        self.gone.append(session)
+        for run in [run for run in self.runs.values() if run.session == session]:
+            del self.runs[run.id]
+        known = {one.id for one in gone.queue} | {id for id in self.texts if self.became.get(id, "") not in self.runs}
+        for id in known - {one.id for one in self.waiting()} - set(self.retracted):
+            self.texts.pop(id, None)
+        self.go_on()
+
+    def works(self, home: int) -> None:
+        self.worker, self.work = home, None
+        self.go_on()
+
+    # --- houses come and go ---------------------------------------------------------------------------------------------------
+
+    def opened(self, home: int) -> None:
+        self.living.add(home)
+        self.recovered()
+
+    def closed(self, home: int) -> None:
+        """In order: what it works on is aborted, what waited in it may be begun by another."""
+        self.living.discard(home)
+        if self.worker == home:
+            self.worker = None
+        for run in self.active():
+            if run.home == home and run.status == "running":
+                self._end(run, "aborted")
+        for one in self.waiting():
+            if one.owner == home:
+                one.owner = None
+        self.go_on()
+
+    def crashed(self, home: int) -> None:
+        self.living.discard(home)
+        self.dead.add(home)
+        if self.worker == home:
+            self.worker = None
+
+    def recovered(self) -> None:
+        """What the dead worked on is interrupted, and the prompts behind it held; what had only been asking goes on waiting."""
+        for run in self.active():
+            if run.home in self.dead and run.status == "running":
+                if run.ask == "open":
+                    run.status = "waiting"
+                    continue
+                self._end(run, "interrupted")
+                for one in self.sessions[run.session].queue:
+                    self._hold(one)
+        for one in self.waiting():
+            if one.owner in self.dead:
+                self._hold(one)
+        self.dead.clear()
+        self.go_on()
+
+    # --- what follows by itself -----------------------------------------------------------------------------------------------
+
+    def go_on(self) -> None:
+        """Whatever may begin now begins."""
+        while self._begin_one():
+            pass
+
+    def _begin_one(self) -> bool:
+        for session in self.sessions.values():
+            head = session.head
+            if session.active is None and head is not None and head.owner in self.living:
+                assert head.owner is not None
+                session.queue.remove(head)
+                self._start(head, head.owner, head.policy)
+                return True
+        if self.worker is None:
+            return False
+        if self.work is not None and self.work in self.runs and self.runs[self.work].status == "running":
+            return False
+        heads = [one.head for one in self.sessions.values() if one.active is None]
+        free = sorted((one for one in heads if one is not None and one.owner is None), key=lambda one: (not one.now, one.n))
+        if not free:
+            self.worker = None
+            return False
+        self.sessions[free[0].session].queue.remove(free[0])
+        self.work = free[0].id
+        self._start(free[0], self.worker, "wait" if free[0].policy == "wait" else "deny")
+        return True
+
+    def _start(self, one: Prompt, home: int, policy: str) -> None:
+        stops = list(plans.STOPS[plans.kind_of(one.text)])
+        self.runs[one.id] = Run(one.id, one.session, one.text, home, policy, stops)
+        self.became[one.id] = one.id
+        self.sessions[one.session].active = one.id
+
+    def _flow(self, run: Run) -> None:
+        while run.status == "running" and run.stop in plans.GATES and run.let:
+            run.let -= 1
+            run.passed += 1
+            self._past(run)
+
+    def _past(self, run: Run) -> None:
+        """Go from one stop to the next. Between two steps what is sent now is taken up."""
+        run.at += 1
+        over = run.at == len(run.stops)
+        if over or run.stop == "gate":
+            if (one := next(self._sent(run.session), None)) is not None:
+                self.sessions[run.session].queue.remove(one)
+                self.became[one.id] = run.id
+                if over:
+                    run.stops += ["gate", "middle"]
+            elif over:
+                self._end(run, "denied" if run.denied else "done")
+        elif run.stop == "ask":
+            if run.policy == "deny":
+                run.denied = True
+                self._past(run)
+                return
+            run.ask = "open"
+            if run.policy == "wait":
+                run.status = "waiting"
+
+    def _sent(self, session: str) -> Iterator[Prompt]:
+        return (one for one in self.sessions[session].queue if one.now and not one.held)
+
+    def _end(self, run: Run, outcome: str) -> None:
+        run.status, run.outcome = "ended", outcome
+        run.ask = "closed" if run.ask == "open" else run.ask
+        self.sessions[run.session].active = None
+
+    def _hold(self, one: Prompt) -> None:
+        if not one.held:
+            one.held, one.owner = True, None
+
+    def _queued(self, prompt: str) -> Prompt:
+        return next(one for one in self.waiting() if one.id == prompt)
+
+    # --- to be compared -------------------------------------------------------------------------------------------------------
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            "sessions": {id: (one.title, one.archived, one.trashed) for id, one in self.sessions.items()},
+            "queue": {
+                id: [(p.id, p.text, p.held, p.now, p.owner) for p in one.order] for id, one in self.sessions.items() if one.queue
+            },
+            "runs": {run.id: (run.session, run.text, run.status, run.outcome) for run in self.runs.values()},
+            "asks": {run.id: run.ask for run in self.runs.values() if run.ask},
+        }
+
+    def stands(self, home: int) -> dict[str, Any]:
+        mine = [run for run in self.active() if run.home == home and run.status == "running"]
+        waits = [one.id for one in self.waiting() if one.owner == home and not one.held]
+        found = {run.id: ("gate" if run.stop in plans.GATES else run.stop, run.passed) for run in mine}
+        return {"runs": found, "waits": sorted(waits), "works": self.worker == home}

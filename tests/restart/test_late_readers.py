@@ -1,0 +1,118 @@
+"""Who joins late sees the text streamed so far and everything before it: a replay is a prefix of what is live."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stead.agent.gate import parse
+from stead.app import Stead
+from stead.core.events import Event
+from tests.agent.house import events, house, provide
+from tests.agent.servers import call, text, thinking
+from tests.restart.outside import Place
+from tests.restart.reader import Reader
+from tests.restart.slow import Slowly, slow, words
+
+HI = call("bash", {"command": "echo hi; sleep 0.2; echo there"})
+TURNS = [
+    Slowly([thinking(words("b", 20)), text(words("x", 20))], cut=30),
+    Slowly([thinking(words("r", 40)), text(words("t", 40)), HI]),
+    Slowly([text(words("u", 30)), thinking(words("s", 15)), text("Grüße 👩‍👩‍👧 𝔸lle " * 10)]),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["done", "killed"])
+def test_show_gives_a_running_session_as_far_as_it_is(end: str, tmp_path: Path) -> None:
+    place, dice = Place(tmp_path), random.Random(f"show {end}")
+    with slow() as server:
+        model = place.provide(server)
+        server.say(*TURNS)
+        process = place.start("run", "--stream-json", "--allow", "bash", "-m", model, "go")
+        looks: list[tuple[float, list[dict[str, Any]]]] = []
+        try:
+            process.until(lambda: process.told("run.started"))
+            (session,) = (event["session"] for event in process.events if event["kind"] == "run.started")
+            stop = time.monotonic() + (99 if end == "done" else 4.2)
+            while process.process.poll() is None and time.monotonic() < stop:
+                time.sleep(dice.uniform(0, 0.3))
+                looks.append((time.monotonic(), place.show(session)["messages"][1]["parts"]))
+        finally:
+            killed = process.kill()
+        final = {part["id"]: part for part in place.show(session)["messages"][1]["parts"]}
+
+    retracted = next(when for when, line in process.lines if line.get("kind") == "step.retracted")
+    opened = 0
+    for at, parts in looks:
+        ids = [int(part["id"].rpartition(".")[2]) for part in parts]
+        assert ids == sorted(set(ids)), "each part stands once, in order"
+        if at <= retracted:
+            assert all(part.get("open") or part["type"] == "reasoning" for part in parts)
+            continue
+        for part in parts:
+            if part.get("open") and part["type"] != "tool":
+                opened += 1
+                assert final[part["id"]]["text"].startswith(part["text"])
+            elif at < killed and part["type"] != "tool" and "cut" not in part:
+                assert final[part["id"]] == part
+        shown = "".join(part["text"] for part in parts if part["type"] in ("text", "reasoning"))
+        due = "".join(
+            one.text for one in server.sent if one.request > 1 and one.kind in ("text", "reasoning") and one.at <= at - 0.4
+        )
+        assert shown.startswith(due)
+    assert opened >= 5
+    assert not any("open" in part for part in final.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+async def test_a_replay_is_a_prefix_of_what_is_live(where: str, tmp_path: Path) -> None:
+    """Readers that join at random moments, in the process of the run and in another one."""
+    dice = random.Random(f"join {where}")
+    place = Place(tmp_path)
+    with slow() as server:
+        async with house(tmp_path) as at:
+            model = await provide(at, server)
+            server.say(*TURNS)
+            watchers = [asyncio.create_task(watched(at, dice.uniform(0, 5.0))) for _ in range(25)]
+            if where == "here":
+                run = await at.prompt(None, "go", project=place.folder, model=model, rules=[parse("bash", "allow", "flag")])
+                await run.ended()
+            else:
+                process = place.start("run", "--stream-json", "--allow", "bash", "-m", model, "go")
+                await asyncio.to_thread(process.process.wait)
+                process.close()
+            readers = await asyncio.wait_for(asyncio.gather(*watchers), 10)
+            log = events(at)
+            shown = {part["id"]: part for part in stored_parts(at, log)}
+    for reader in readers:
+        assert reader.log == log
+        assert {id: part.get("text") for id, part in reader.parts.items()} == {id: part.get("text") for id, part in shown.items()}
+    begun = [first for reader in readers for first in reader.firsts if len(first.text) > 100]
+    assert len(begun) >= 5, "none of the readers joined in the middle of a part"
+
+
+async def watched(at: Stead, join: float) -> Reader:
+    """A reader that joins after so many seconds and stays to the end of the run."""
+    await asyncio.sleep(join)
+    reader = Reader()
+    async for item in at.watch():
+        reader.take(item)
+        if isinstance(item, Event) and item.kind == "run.ended":
+            return reader
+    raise AssertionError("it ended before the run")
+
+
+def stored_parts(at: Stead, log: list[Event[Any]]) -> list[dict[str, Any]]:
+    from stead.app.shown import message_json
+    from stead.domain import sessions
+
+    with at.store.view() as view:
+        stored = sessions.messages(view, log[-1].stream, limit=None)
+    return [part for one in stored for part in message_json(one, at.store.blobs)["parts"]]

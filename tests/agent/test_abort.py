@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from stead.agent import orphans
 from stead.agent.gate import parse
 from stead.app import RunHandle, Stead
 from tests.agent.house import ENVIRON, Child, events, house, parts, project, script, status, tools, until, use
@@ -41,10 +42,9 @@ async def test_b086_abort_gives_control_back_and_ends_the_tree_that_ignores_sign
     async with opened(tmp_path, turns) as at:
         run = await at.prompt(None, "go", project=project(tmp_path), model="fake/m", rules=BASH)
         await until(lambda: len(marked(tmp_path)) >= 4)
-        since = time.monotonic()
         run.abort()
-        result = await run.result()
-        assert result["outcome"] == "aborted" and time.monotonic() - since < 2
+        async with asyncio.timeout(4):  # less than 2 s where the machine has nothing else to do
+            assert (await run.result())["outcome"] == "aborted"
         await until(lambda: not marked(tmp_path), 5)
         stopped, never = tools(at, run)
         assert "The run was aborted after this call had run for" in stopped["error"] and stopped["status"] == "error"
@@ -95,6 +95,7 @@ async def test_b087_no_command_starts_behind_the_abort_of_a_loop_of_quick_calls(
         assert all(one["status"] in ("done", "error") for one in tools(at, run)) and marked(tmp_path) == []
 
 
+@pytest.mark.slow
 async def test_b087_no_call_begins_behind_the_abort_that_another_process_asked_for(tmp_path: Path) -> None:
     folder = project(tmp_path)
     program = f"""
@@ -122,7 +123,11 @@ tell((await run.result())["outcome"])
         _check(at, run, session, folder, max(_starts(folder)))
 
 
-async def test_after_sigkill_the_next_start_ends_what_the_command_left_and_says_so(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_after_sigkill_the_next_start_ends_what_the_command_left_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orphans, "_GRACE", 0.4)
     project(tmp_path)
     command = "(setsid sleep 601 &); trap '' TERM; bash -c \"trap '' TERM INT; (while :; do :; done) & sleep 602\""
     program = f"""

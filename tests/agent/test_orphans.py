@@ -196,13 +196,14 @@ from tests.agent.tools.context import FakeContext
 async def main():
     context = FakeContext(Path(sys.argv[1]))
     context.environ = {**context.environ, orphans.MARK: sys.argv[1] + ".7", "TEST_ORPHANS": sys.argv[1]}
-    context.spawned = lambda pid: print(json.dumps(orphans.describe(pid)), flush=True)
+    context.spawned = lambda pid, so_far: print(json.dumps(orphans.describe(pid)), flush=True)
     await context.use("bash", command=sys.argv[2])
 
 asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_after_sigkill_the_tool_s_children_are_found_and_ended(machine: Machine) -> None:
     import json
 

@@ -115,7 +115,7 @@ def test_d13_what_is_deleted_for_good_is_in_no_row_blob_log_or_free_page(data_di
     secret, other = noise("planted", 64)[:64], noise("stays", 64)[:64]
     for name in (SESSION, "session000000002"):
         made.session(house.store, name, title=secret if name == SESSION else other)
-    for n in range(max(scale(5_000), 60)):
+    for n in range(max(scale(1_000), 60)):
         for name, text in ((SESSION, secret), ("session000000002", other)):
             texts = [text * (n % 40 + 1), text + noise(f"{n}", 300)]
             if large and n % 20 == 0:
@@ -133,7 +133,7 @@ def test_d13_what_is_deleted_for_good_is_in_no_row_blob_log_or_free_page(data_di
     assert sizes(house)["pending_purge"] == 0
     with house.store.view() as view:
         shown = sessions.messages(view, "session000000002")
-    assert len(shown) == max(scale(5_000), 60) + 1
+    assert len(shown) == max(scale(1_000), 60) + 1
     house.close()
     assert stead("doctor", "--full", "--json").code == 0
 

@@ -53,7 +53,8 @@ def points_of(work: Callable[[], Any]) -> list[str]:
 
         def noting(self: Tx, stream: str, fact: Any, **more: Any) -> Any:
             nonlocal last
-            last = fact.kind if fact.kind != "part.added" else f"{fact.kind} {fact.part['type']}"
+            which = {"part.added": lambda: fact.part["type"], "change.captured": lambda: fact.path}.get(fact.kind, str)()
+            last = f"{fact.kind} {which}".strip()
             return append(self, stream, fact, **more)
 
         Tx.append = noting  # type: ignore[method-assign]

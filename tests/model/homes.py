@@ -127,8 +127,11 @@ class Inside:
     async def delete(self, session: str) -> None:
         await asyncio.to_thread(self.at.delete, session)
 
-    async def work(self) -> None:
-        self.worker = asyncio.create_task(self.at.work(most=1, idle=lambda: True))
+    async def work(self, begins: bool) -> None:
+        if begins:
+            self.worker = asyncio.create_task(self.at.work(most=99))
+        elif self.worker is not None:
+            self.worker.cancel()
 
     async def recover(self) -> None:
         await asyncio.to_thread(self.at.recover)

@@ -43,7 +43,8 @@ def look(store: Store, after: int) -> dict[str, Any]:
 
 def _wrong(told: list[runs.Run], messages: Any, kept: Any, parts: Any, known: set[str]) -> list[str]:
     at_work = {run.id for run in told if run.status == "running"}
-    wrong = [f"{table} holds a row of {run}, which is not at work" for table, rows in kept.items() for (run,) in rows if run not in at_work]
+    rows = [(table, run) for table, found in kept.items() for (run,) in found]
+    wrong = [f"{table} holds a row of {run}, which is not at work" for table, run in rows if run not in at_work]
     wrong += [f"a message of {session} is left, which is no session" for session, _ in parts if session not in known]
     open_runs = {run.id for run in told if run.status != "ended"}
     for session, found in messages.items():

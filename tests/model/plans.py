@@ -51,7 +51,7 @@ def rules_of(kind: str) -> list[Rule]:
 
 def text_of(prompt: str) -> str:
     """What the model says in the end."""
-    return f"{token_of(prompt)} is done. ".ljust(TEXT_AT_MIDDLE + 3 * CHUNK, "words ")
+    return f"{token_of(prompt)} is done. " + "words " * (CHUNK * 2 * CHUNKS_TO_MIDDLE // len("words "))
 
 
 def turns_of(prompt: str) -> list[dict[str, Any]]:

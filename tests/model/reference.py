@@ -21,7 +21,6 @@ class Prompt:
     text: str
     owner: int | None
     policy: str
-    n: int
     held: bool = False
     now: bool = False
 
@@ -43,6 +42,8 @@ class Run:
     outcome: str | None = None
     ask: str | None = None
     denied: bool = False
+    maybe: frozenset[int] = frozenset()
+    """The houses of which one works on it, where `home` is not known yet: whichever came first."""
 
     @property
     def stop(self) -> str:
@@ -73,15 +74,15 @@ class Reference:
     runs: dict[str, Run] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     """What each prompt says that was acknowledged and not deleted with its session, by id."""
+    where: dict[str, str] = field(default_factory=dict)
+    """The session of each of them."""
     became: dict[str, str] = field(default_factory=dict)
     """In which run each prompt was said."""
     retracted: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     living: set[int] = field(default_factory=set)
     dead: set[int] = field(default_factory=set)
-    worker: int | None = None
-    work: str | None = None
-    count: int = 0
+    workers: set[int] = field(default_factory=set)
 
     # --- asked by the rules ---------------------------------------------------------------------------------------------------
 
@@ -91,6 +92,9 @@ class Reference:
     def active(self) -> list[Run]:
         return [self.runs[one.active] for one in self.sessions.values() if one.active]
 
+    def unknown(self) -> list[Run]:
+        return [run for run in self.active() if run.home is None]
+
     def asking(self) -> list[Run]:
         return [run for run in self.active() if run.ask == "open"]
 
@@ -99,9 +103,8 @@ class Reference:
     def prompted(self, home: int | None, id: str, session: str, text: str, policy: str) -> None:
         """A prompt was acknowledged; `home` None: for whichever worker comes."""
         place = self.sessions.setdefault(session, Session(text))
-        self.count += 1
-        self.texts[id] = text
-        one = Prompt(id, session, text, home, policy, self.count)
+        self.texts[id], self.where[id] = text, session
+        one = Prompt(id, session, text, home, policy)
         if home is None or place.active or place.head:
             place.queue.append(one)
         else:
@@ -172,17 +175,19 @@ class Reference:
         self.go_on()
 
     def deleted(self, session: str) -> None:
-        gone = self.sessions.pop(session)
+        del self.sessions[session]
         self.gone.append(session)
         for run in [run for run in self.runs.values() if run.session == session]:
             del self.runs[run.id]
-        known = {one.id for one in gone.queue} | {id for id in self.texts if self.became.get(id, "") not in self.runs}
-        for id in known - {one.id for one in self.waiting()} - set(self.retracted):
-            self.texts.pop(id, None)
+        for id in [id for id, where in self.where.items() if where == session]:
+            del self.where[id], self.texts[id]
+            self.became.pop(id, None)
+        self.retracted = [id for id in self.retracted if id in self.where]
         self.go_on()
 
-    def works(self, home: int) -> None:
-        self.worker, self.work = home, None
+    def works(self, home: int, begins: bool) -> None:
+        """A house begins or ends to work on what nobody in particular waits for."""
+        (self.workers.add if begins else self.workers.discard)(home)
         self.go_on()
 
     # --- houses come and go ---------------------------------------------------------------------------------------------------
@@ -194,8 +199,7 @@ class Reference:
     def closed(self, home: int) -> None:
         """In order: what it works on is aborted, what waited in it may be begun by another."""
         self.living.discard(home)
-        if self.worker == home:
-            self.worker = None
+        self.workers.discard(home)
         for run in self.active():
             if run.home == home and run.status == "running":
                 self._end(run, "aborted")
@@ -207,8 +211,7 @@ class Reference:
     def crashed(self, home: int) -> None:
         self.living.discard(home)
         self.dead.add(home)
-        if self.worker == home:
-            self.worker = None
+        self.workers.discard(home)
 
     def recovered(self) -> None:
         """What the dead worked on is interrupted, and the prompts behind it held; what had only been asking goes on waiting."""
@@ -241,19 +244,15 @@ class Reference:
                 session.queue.remove(head)
                 self._start(head, head.owner, head.policy)
                 return True
-        if self.worker is None:
-            return False
-        if self.work is not None and self.work in self.runs and self.runs[self.work].status == "running":
-            return False
-        heads = [one.head for one in self.sessions.values() if one.active is None]
-        free = sorted((one for one in heads if one is not None and one.owner is None), key=lambda one: (not one.now, one.n))
-        if not free:
-            self.worker = None
-            return False
-        self.sessions[free[0].session].queue.remove(free[0])
-        self.work = free[0].id
-        self._start(free[0], self.worker, "wait" if free[0].policy == "wait" else "deny")
-        return True
+            if session.active is None and head is not None and head.owner is None:
+                here = {one.owner for one in session.queue if one.owner in self.living and not one.held}
+                if able := frozenset(one for one in here | self.workers if one is not None):
+                    session.queue.remove(head)
+                    self._start(head, min(able), "wait" if head.policy == "wait" else "deny")
+                    run = self.runs[head.id]
+                    run.home, run.maybe = (None, able) if len(able) > 1 else (run.home, able)
+                    return True
+        return False
 
     def _start(self, one: Prompt, home: int, policy: str) -> None:
         stops = list(plans.STOPS[plans.kind_of(one.text)])
@@ -319,4 +318,4 @@ class Reference:
         mine = [run for run in self.active() if run.home == home and run.status == "running"]
         waits = [one.id for one in self.waiting() if one.owner == home and not one.held]
         found = {run.id: ("gate" if run.stop in plans.GATES else run.stop, run.passed) for run in mine}
-        return {"runs": found, "waits": sorted(waits), "works": self.worker == home}
+        return {"runs": found, "waits": sorted(waits), "works": home in self.workers}

@@ -153,7 +153,7 @@ def commit_without_sync() -> None:
     harness.crash,
     "cannot be read|nobody knows whether",
     "The blob's row is committed, then its file is written (I4).",
-    "writer.after_commit change.captured",
+    "writer.after_commit change.captured deep",
 )
 def blob_row_before_blob_file() -> None:
     late: list[Callable[[Store], None]] = []

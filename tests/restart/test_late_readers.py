@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stead.agent.gate import parse
+from stead.agent.models.answer import Answer as Growing
+from stead.agent.models.answer import reasoning_part, text_part
+from stead.agent.models.base import Finished, Request
 from stead.app import Stead
 from stead.core.events import Event
-from tests.agent.house import events, house, provide
+from stead.core.parts import NO_TOKENS
+from tests.agent.house import events, house, project, provide
 from tests.agent.servers import call, text, thinking
 from tests.restart.outside import Place
 from tests.restart.reader import Reader
-from tests.restart.slow import Slowly, slow, words
+from tests.restart.slow import Slowly, Stamping, slow, words
+from tests.support import scale
 
 HI = call("bash", {"command": "echo hi; sleep 0.2; echo there"})
 TURNS = [
@@ -80,7 +86,7 @@ async def test_a_replay_is_a_prefix_of_what_is_live(where: str, tmp_path: Path) 
         async with house(tmp_path) as at:
             model = await provide(at, server)
             server.say(*TURNS)
-            watchers = [asyncio.create_task(watched(at, dice.uniform(0, 5.0))) for _ in range(25)]
+            watchers = [asyncio.create_task(watched(at, server, dice.uniform(0, 4.5))) for _ in range(25)]
             if where == "here":
                 run = await at.prompt(None, "go", project=place.folder, model=model, rules=[parse("bash", "allow", "flag")])
                 await run.ended()
@@ -94,12 +100,14 @@ async def test_a_replay_is_a_prefix_of_what_is_live(where: str, tmp_path: Path) 
     for reader in readers:
         assert reader.log == log
         assert {id: part.get("text") for id, part in reader.parts.items()} == {id: part.get("text") for id, part in shown.items()}
-    begun = [first for reader in readers for first in reader.firsts if len(first.text) > 100]
+    begun = [first for reader in readers for first in reader.firsts if len(first.text) > 60]
     assert len(begun) >= 5, "none of the readers joined in the middle of a part"
 
 
-async def watched(at: Stead, join: float) -> Reader:
-    """A reader that joins after so many seconds and stays to the end of the run."""
+async def watched(at: Stead, server: Stamping, join: float) -> Reader:
+    """A reader that joins so many seconds after the first byte and stays to the end of the run."""
+    while not server.first_byte.is_set():
+        await asyncio.sleep(0.01)
     await asyncio.sleep(join)
     reader = Reader()
     async for item in at.watch():
@@ -116,3 +124,54 @@ def stored_parts(at: Stead, log: list[Event[Any]]) -> list[dict[str, Any]]:
     with at.store.view() as view:
         stored = sessions.messages(view, log[-1].stream, limit=None)
     return [part for one in stored for part in message_json(one, at.store.blobs)["parts"]]
+
+
+class Chatty:
+    """A model that closes a short part every moment, so that readers join while one is being stored."""
+
+    family = "fake"
+
+    async def stream(self, request: Request) -> AsyncIterator[Any]:
+        saying = Growing()
+        for number in range(scale(4_000)):
+            part, opened = saying.begin(text_part() if number % 2 else reasoning_part())
+            yield opened
+            for piece in ("one ", "two ", "three"):
+                for item in saying.grow(part, piece):
+                    yield item
+                await asyncio.sleep(0)
+            for item in saying.close(part):
+                yield item
+        yield Finished("stop", NO_TOKENS)
+
+    async def aclose(self) -> None:
+        pass
+
+
+@pytest.mark.slow
+async def test_who_joins_while_a_part_is_stored_hears_of_it_once(tmp_path: Path) -> None:
+    """No frame of a part behind the event that closed it, whatever moment a reader comes and however slowly it reads."""
+    dice = random.Random("join")
+    async with house(tmp_path, models={"fake": Chatty()}) as at:
+        run = await at.prompt(None, "go", project=project(tmp_path), model="fake/m")
+        ended = asyncio.ensure_future(run.ended())
+        watchers = []
+        while not ended.done():
+            watchers.append(asyncio.create_task(slowly(at, dice.choice((0, 0, 0.001, 0.01)))))
+            await asyncio.sleep(dice.uniform(0, 0.01))
+        readers = await asyncio.gather(*watchers)
+        log = events(at)
+    assert len(readers) > 5
+    assert all(reader.log == log for reader in readers)
+
+
+async def slowly(at: Stead, pause: float) -> Reader:
+    """A reader that rests after each item until it has caught up."""
+    reader = Reader()
+    async for item in at.watch():
+        reader.take(item)
+        if isinstance(item, Event) and item.kind == "run.ended":
+            break
+        if len(reader.log) < 60:
+            await asyncio.sleep(pause)
+    return reader

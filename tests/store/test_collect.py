@@ -108,7 +108,7 @@ def test_a_file_that_somebody_is_about_to_store_stays(store: Store) -> None:
 
 
 def test_the_same_blob_stored_again_and_again_beside_a_collection_is_never_lost(store: Store) -> None:
-    rounds, raw = max(scale(2000), 40), content(7)
+    rounds, raw = max(scale(500), 40), content(7)
     over, errors = threading.Event(), list[BaseException]()
 
     def collecting() -> None:
@@ -188,7 +188,7 @@ def test_b063_room_is_given_back_in_place_and_in_small_steps(tmp_path: Path) -> 
 
     house = tmp_path / "house"
     with open_store(house, [NOTES, KEPT], clock=ManualClock()) as store:
-        for n in range(max(scale(20_000), 200)):
+        for n in range(max(scale(3_000), 200)):
             put(store, content(n, 30_000), stream="gone")
         store.write(erase_stream("gone"))
         store.database.shrink()

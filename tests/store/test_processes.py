@@ -120,7 +120,7 @@ def test_a_process_killed_at_any_point_of_a_commit_blocks_nobody(
 
 
 def test_who_writes_without_a_pause_lets_others_in(opener: Opener, where: str, folder: Path | None) -> None:
-    """Counted in commits: SQLite alone lets one that waits in after dozens or hundreds of the greedy one's, or never."""
+    """Counted in commits: with SQLite's own waiting it is between 100 and 400, in the queue fewer than 20."""
     opener().close()
     last, say = os.pipe()
 
@@ -147,7 +147,7 @@ def test_who_writes_without_a_pause_lets_others_in(opener: Opener, where: str, f
         between = _count(store, "greedy") - before
     os.write(say, b".")
     child.result()
-    assert between <= 30 * 5
+    assert between <= 30 * 2
 
 
 def _count(store: Store, stream: str) -> int:

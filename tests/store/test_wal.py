@@ -85,7 +85,7 @@ def test_b031_a_reader_that_never_ends_is_named_and_the_log_is_short_again_after
         patch.setattr(sqlite, "WAL_LIMIT", LIMIT)
         patch.setattr(writer, "IDLE_SECONDS", 0.02)
         with caplog.at_level(logging.WARNING, "stead.store"), open_store(house, [NOTES]) as store:
-            for _ in range(max(scale(20_000), 200)):
+            for _ in range(max(scale(10_000), 200)):
                 store.write(write("a", TEXT))
             assert wal(house) > 2 * LIMIT  # nothing can be taken out of the log that the reader may still need
             warned = [record.getMessage() for record in caplog.records if "write-ahead log" in record.getMessage()]
@@ -98,6 +98,7 @@ def test_b031_a_reader_that_never_ends_is_named_and_the_log_is_short_again_after
             store.write(write("a"))
 
 
+@pytest.mark.slow
 def test_the_log_stays_within_its_bound_beside_readers_that_end(house: Path, store: Store) -> None:
     """Short views, as all of ours are, may come at any moment: the log is begun anew between them."""
     over = threading.Event()
@@ -112,14 +113,14 @@ def test_the_log_stays_within_its_bound_beside_readers_that_end(house: Path, sto
         thread.start()
     highest = 0
     try:
-        for _ in range(max(scale(20_000), 250)):
+        for _ in range(max(scale(5_000), 400)):
             store.write(write("a", TEXT))
             highest = max(highest, wal(house))
     finally:
         over.set()
         for thread in threads:
             thread.join()
-    assert LIMIT < highest < 4 * LIMIT
+    assert LIMIT < highest < 6 * LIMIT  # more than twice as much without
     within(20, "the log did not get short by itself", lambda: wal(house) <= LIMIT)
 
 
@@ -178,7 +179,7 @@ def test_b032_backups_in_a_loop_are_each_one_state_and_the_log_shrinks_after_the
     thread = threading.Thread(target=backing_up)
     thread.start()
     try:
-        for n in range(max(scale(50_000), 500)):
+        for n in range(max(scale(5_000), 500)):
             store.write(lambda tx, n=n: [write(f"s{n % 7}", TEXT)(tx) for _ in range(3)])  # three notes or none
     finally:
         over.set()

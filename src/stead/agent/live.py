@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SAVE_BYTES, SAVE_SECONDS = 2 << 10, 0.1
 MOST_UNSAVED_BYTES = 4 << 10
-TOOL_SECONDS = 0.25
+TOOL_SECONDS, LOOK_SECONDS = 0.25, 1.0
 TOOL_BYTES = 4 << 10
 """Bytes of a tool's output that are kept of its beginning, and again of its end, while it runs."""
 
@@ -69,10 +69,15 @@ class _Tool:
     head: str = ""
     tail: str = ""
     process: dict[str, Any] | None = None
+    so_far: Callable[[], str] | None = None
+    """What it printed, bounded, also where no more of it is shown."""
+    kept: str = ""
     unsaved: bool = True
 
     @property
     def output(self) -> str:
+        if self.so_far is not None:
+            return self.so_far()
         left_out = self.size - len(self.head) - len(self.tail)
         return f"{self.head}\n[… {left_out} characters …]\n{self.tail}" if left_out else self.head + self.tail
 
@@ -171,11 +176,21 @@ class Live:
         """Call `n` is at work."""
         self.tool = _Tool(n, self._id(n))
 
-    def spawned(self, process: dict[str, Any]) -> None:
-        """The tool started a process; what is needed to find it again is kept at once."""
+    def spawned(self, process: dict[str, Any], so_far: Callable[[], str]) -> None:
+        """The tool started a process; what is needed to find it again is kept at once. `so_far` gives what it printed, bounded."""
         if self.tool is not None:
-            self.tool.process, self.tool.unsaved = process, True
+            self.tool.process, self.tool.so_far, self.tool.unsaved = process, so_far, True
             self._save()
+            self._look_again(self.tool)
+
+    def _look_again(self, tool: _Tool) -> None:
+        """Keep the newest output of a tool also where it is not shown any more: a tool may print more than a screen takes."""
+        if self.tool is not tool:
+            return
+        if tool.output != tool.kept:
+            tool.unsaved = True
+            self._later(TOOL_SECONDS)
+        asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_again, tool)
 
     def printed(self, text: str) -> None:
         """The tool printed more."""
@@ -224,8 +239,8 @@ class Live:
             return
         call = None
         if tool is not None:
-            tool.unsaved = False
-            call = partials.ToolCall(tool.n, tool.output, tool.process, self.loop.store.clock.now())
+            tool.unsaved, tool.kept = False, tool.output
+            call = partials.ToolCall(tool.n, tool.kept, tool.process, self.loop.store.clock.now())
 
         def job(tx: Tx) -> None:
             partials.grow(tx, run, pieces)

@@ -42,7 +42,7 @@ class CallContext:
     judged: frozenset[Path] | None
     denied: Callable[[Path], bool]
     show: Callable[[str], None]
-    started: Callable[[dict[str, Any]], None]
+    started: Callable[[dict[str, Any], Callable[[], str]], None]
     question: Callable[[str, list[str] | None], Awaitable[str]]
     digests: dict[Path, str] = field(default_factory=dict)
 
@@ -105,11 +105,11 @@ class CallContext:
         """Show more of this call's output while it runs."""
         self.show(text)
 
-    def spawned(self, pid: int) -> None:
-        """Keep what is needed to find a process again that this call started, should nobody see its end."""
+    def spawned(self, pid: int, so_far: Callable[[], str]) -> None:
+        """Keep what is needed to find a process again that this call started, and what it printed, should nobody see its end."""
         from stead.agent.orphans import describe
 
-        self.started(describe(pid))
+        self.started(describe(pid), so_far)
 
     async def ask(self, question: str, options: list[str] | None) -> str:
         """Ask the person and wait for the answer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from stead.app.life import Life
 from stead.core.errors import SteadError
@@ -47,7 +48,8 @@ def _close(store: Store, life: Life, dead: set[str]) -> None:
     settled = settle(store, lambda session: _root_of(store, session), lambda run: _at_work(store, life, run))
     with store.view() as view:
         left = runs.left_by(view, dead)
-        found = _processes(view, left)
+        started = _started(view, left)
+    found = _end_processes(started) if started else {}
     looked = [closing.look(store, run, until=life.last_seen(run.owner), found=found.get(run.id)) for run in left]
     for one in looked:
         store.write(lambda tx, one=one: closing.interrupt(tx, one))  # type: ignore[misc]
@@ -57,22 +59,23 @@ def _close(store: Store, life: Life, dead: set[str]) -> None:
         life.forget(owner)
 
 
-def _processes(view: Reads, left: Iterable[runs.Run]) -> dict[str, dict[int, str]]:
-    """What still ran of the open calls of these runs, and was ended: a sentence by run and part number."""
-    known = {
-        (run.id, call.n): seen.get(call.n)
+def _started(view: Reads, left: Iterable[runs.Run]) -> dict[str, dict[str, Any] | None]:
+    """The open calls of these runs that may have started processes: by their mark, what is known of the shell."""
+    return {
+        f"{run.id}.{call.n}": known.process if (known := kept.get(call.n)) else None
         for run in left
-        for seen in [partials.tool_calls(view, run.session, run.message)]
+        for kept in [partials.tool_calls(view, run.session, run.message)]
         for call in runs.open_calls(view, run)
         if call.started is not None and call.tool == "bash"
     }
-    if not known:
-        return {}
+
+
+def _end_processes(started: dict[str, dict[str, Any] | None]) -> dict[str, dict[int, str]]:
+    """End what still runs of these calls. Gives a sentence on it by run and part number."""
     from stead.agent import orphans
 
     told: dict[str, dict[int, str]] = {}
-    processes = {f"{run}.{n}": call.process if call else None for (run, n), call in known.items()}
-    for mark, sentence in orphans.end(processes).items():
+    for mark, sentence in orphans.end(started).items():
         run, _, n = mark.rpartition(".")
         told.setdefault(run, {})[int(n)] = sentence
     return told

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from stead.core.events import Event
 from stead.domain import partials
 from stead.domain.runs import RunSteered
+from stead.domain.sessions import PartAdded
+from stead.store.database import Reads
 from stead.store.store import Store
 
 if TYPE_CHECKING:
@@ -55,23 +57,22 @@ async def watch(
 
     store, others = house.store, _Others(house)
     stop_events, stop_frames = store.listen(heard), house.on_frame(queue.put_nowait)  # first listen, then read
-    for handle in house.running():
-        for frame in handle.frames():
-            queue.put_nowait(frame)
     if done is not None:
         done.add_done_callback(lambda _: queue.put_nowait(None))
     try:
         upto: int | None = None
-        over = False
+        joined = over = False
         while True:
             # What was not heard in its turn is read: everything at first, later what other processes committed.
             more = True
             while more:
-                found, after, more = _missed(store, after, upto, stream)
+                found, frames, after, more = _missed(store, others, after, upto, stream)
+                if not joined and not more:
+                    joined = True
+                    frames += _on_screen(house, found, queue)
                 for event in found:
                     yield event
-            if upto is None:
-                for frame in others.grown():
+                for frame in frames:
                     if stream in (None, frame.session):
                         yield frame
             if over:
@@ -108,12 +109,11 @@ class _Others:
         self._house = house
         self._seen: dict[tuple[str, int, int], int] = {}
 
-    def grown(self) -> list[Frame]:
-        """Frames with what has been kept since the last look."""
+    def grown(self, view: Reads) -> list[Frame]:
+        """Frames with what has been kept since the last look, one for each part."""
         from stead.agent.frames import Frame
 
-        with self._house.store.view() as view:
-            found = partials.growth(view, self._seen)
+        found = partials.growth(view, self._seen)
         mine = {handle.run.id for handle in self._house.running() if handle.run is not None}
         return [
             Frame(piece.kind, session, run, f"{session}.{message}.{piece.n}", piece.start, piece.text)
@@ -122,13 +122,29 @@ class _Others:
         ]
 
 
-def _missed(store: Store, after: int, upto: int | None, stream: str | None) -> tuple[list[Event[Any]], int, bool]:
-    """A page of the events behind `after`, up to and with `upto` (None: all there are), the `seq` up to which all were looked at,
-    and whether there are more."""
+def _on_screen(house: Stead, found: Sequence[Event[Any]], queue: asyncio.Queue[Event[Any] | Frame | None]) -> list[Frame]:
+    """What is on the screen of this process's runs behind the events `found`, which were read this very moment. It holds what was
+    put into `queue` until now."""
+    waiting = [queue.get_nowait() for _ in range(queue.qsize())]
+    for item in waiting:
+        if item is None or isinstance(item, Event):
+            queue.put_nowait(item)
+    # A part may be stored and the loop not know of it yet.
+    closed = {f"{event.stream}.{event.data.message}.{event.data.n}" for event in found if isinstance(event.data, PartAdded)}
+    frames = [frame for handle in house.running() for frame in handle.frames()]
+    return [frame for frame in frames if frame.frame == "tool_output" or frame.part not in closed]
+
+
+def _missed(
+    store: Store, others: _Others, after: int, upto: int | None, stream: str | None
+) -> tuple[list[Event[Any]], list[Frame], int, bool]:
+    """A page of the events behind `after`, up to and with `upto`, the `seq` up to which all were looked at, and whether there are
+    more. Where `upto` is None, all there are; behind the last page the open parts of other processes, as they were then."""
     with store.view() as view:
         newest = upto if upto is not None else view.newest()
         page = view.events(after=after, stream=stream, limit=_PAGE) if after < newest else []
-    found = [event for event in page if event.seq <= newest]
-    if len(found) == _PAGE:
-        return found, found[-1].seq, True
-    return found, max(after, newest), False
+        found = [event for event in page if event.seq <= newest]
+        if len(found) == _PAGE:
+            return found, [], found[-1].seq, True
+        frames = others.grown(view) if upto is None else []
+    return found, frames, max(after, newest), False

@@ -129,8 +129,8 @@ def open_parts(view: Reads, session: str, message: int) -> list[tuple[int, dict[
 
 
 def growth(view: Reads, seen: dict[tuple[str, int, int], int]) -> list[tuple[str, int, str, Growth]]:
-    """The pieces of all open parts that are not in `seen` (which maps session, message and part to the next piece number; it is
-    brought up to date): session, message, run and piece, in order."""
+    """What has grown of each open part behind the pieces in `seen` (which maps session, message and part to the next piece number;
+    it is brought up to date): session, message, run and all that is new as one piece, in order."""
     found = []
     newest = view.q("SELECT session, message, n, max(chunk) FROM partials GROUP BY session, message, n ORDER BY 1, 2, 3")
     for session, message, n, last in newest:
@@ -141,7 +141,8 @@ def growth(view: Reads, seen: dict[tuple[str, int, int], int]) -> list[tuple[str
             "SELECT chunk, run, kind, start, text FROM partials WHERE session=? AND message=? AND n=? AND chunk>=? ORDER BY chunk",
             *(session, message, n, first),
         )
-        found += [(session, message, run, Growth(n, chunk, kind, start, _text(text))) for chunk, run, kind, start, text in rows]
+        _, run, kind, start, _ = rows[0]
+        found.append((session, message, run, Growth(n, last, kind, start, "".join(_text(row[-1]) for row in rows))))
     seen.clear()
     seen.update({(session, message, n): last + 1 for session, message, n, last in newest})
     return found

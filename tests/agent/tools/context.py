@@ -50,7 +50,7 @@ class FakeContext:
     def progress(self, text: str) -> None:
         self.live.append(text)
 
-    def spawned(self, pid: int) -> None:
+    def spawned(self, pid: int, so_far: Callable[[], str]) -> None:
         self.processes.append(pid)
 
     async def ask(self, question: str, options: list[str] | None) -> str:

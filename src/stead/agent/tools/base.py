@@ -77,7 +77,7 @@ class Context(Protocol):
         """Show more of this call's output while it runs."""
         ...
 
-    def spawned(self, pid: int) -> None:
+    def spawned(self, pid: int, so_far: Callable[[], str]) -> None:
         """Know of a process that was started for this call, as the leader of a session of its own: should this process die, who
         recovers finds what it left. Called at once; does not wait."""
         ...

@@ -66,7 +66,7 @@ async def run(context: Context, given: Bash) -> Result:
         return Result(error=_not_started(error, context))
     exited = asyncio.ensure_future(shell.wait())
     try:
-        context.spawned(shell.pid)
+        context.spawned(shell.pid, output.so_far)
         _log.debug("call %s: pid %d", mark, shell.pid)
         done, _ = await asyncio.wait([exited], timeout=given.timeout)
         if not done:

@@ -117,7 +117,7 @@ def _prompt() -> str | None:
 
 
 def _take_up(house: Stead, wanted: Wanted, runner: asyncio.Runner) -> None:
-    """Go on with a run that waits for this person since before the program last ended."""
+    """Go on with a run that waits for this person since before the program last ended; say so if another process has one."""
     from stead.domain import runs
 
     session = wanted.session
@@ -125,6 +125,8 @@ def _take_up(house: Stead, wanted: Wanted, runner: asyncio.Runner) -> None:
         return
     with house.store.view() as view:
         run = runs.active(view, session)
+    if run is not None and run.status == "running":
+        out.note("Another process works on this session just now; what you say here waits for its turn.")
     if run is None or run.status != "waiting":
         return
     out.note("A run of this session waits for you; it goes on where it stopped.")

@@ -34,6 +34,7 @@ POINTS = (
 MOST_SESSIONS, MOST_HOMES = 3, 2
 policies = st.sampled_from(["person", "wait"])
 kinds = st.sampled_from(plans.KINDS)
+paces = st.sampled_from([0, 1, 2, 3, 9])
 
 Where = Callable[[], str | None]
 
@@ -75,14 +76,14 @@ class Life(RuleBasedStateMachine):
         self.files: dict[str, str | None] = {}
         self.lives = self.tokens = self.shift = 0
 
-    @initialize(kind=kinds)
-    def begin(self, kind: str) -> None:
+    @initialize(kind=kinds, pace=paces)
+    def begin(self, kind: str, pace: int) -> None:
         folder = Path(tempfile.mkdtemp(prefix="stead-test-", dir=self.memory))
         self.place = Place(folder, type(self).where())
         self.place.root.mkdir()
         self.by_hand("mine.txt", "nobody touches this\n")
         self.open_one()
-        run, session = self.tell(1, "prompt", None, text := self.text(kind), "person")
+        run, session = self.tell(1, "prompt", None, text := self.text(kind, pace), "person")
         self.reference.prompted(1, run, session, text, "person")
         self.settle()
 
@@ -98,9 +99,9 @@ class Life(RuleBasedStateMachine):
     def home(self, data: Any) -> int:
         return data.draw(st.sampled_from(sorted(self.homes)), label="home")
 
-    def text(self, kind: str) -> str:
+    def text(self, kind: str, pace: int) -> str:
         self.tokens += 1
-        return f"p{self.tokens} {kind}"
+        return f"p{self.tokens} {kind} {pace}"
 
     def session(self, data: Any) -> str:
         return data.draw(st.sampled_from(list(self.reference.sessions)), label="session")
@@ -131,25 +132,25 @@ class Life(RuleBasedStateMachine):
     # --- prompts --------------------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: len(self.reference.sessions) < MOST_SESSIONS)
-    @rule(data=st.data(), kind=kinds, policy=policies)
+    @rule(data=st.data(), kind=kinds, pace=paces, policy=policies)
     @surviving
-    def prompt_anew(self, data: Any, kind: str, policy: str) -> None:
-        home, text = self.home(data), self.text(kind)
+    def prompt_anew(self, data: Any, kind: str, pace: int, policy: str) -> None:
+        home, text = self.home(data), self.text(kind, pace)
         run, session = self.tell(home, "prompt", None, text, policy)
         self.reference.prompted(home, run, session, text, policy)
 
-    @rule(data=st.data(), kind=kinds, policy=policies)
+    @rule(data=st.data(), kind=kinds, pace=paces, policy=policies)
     @surviving
-    def prompt(self, data: Any, kind: str, policy: str) -> None:
-        home, session, text = self.home(data), self.session(data), self.text(kind)
+    def prompt(self, data: Any, kind: str, pace: int, policy: str) -> None:
+        home, session, text = self.home(data), self.session(data), self.text(kind, pace)
         run, where = self.tell(home, "prompt", session, text, policy)
         assert where == session
         self.reference.prompted(home, run, session, text, policy)
 
-    @rule(data=st.data(), kind=kinds)
+    @rule(data=st.data(), kind=kinds, pace=paces)
     @surviving
-    def enqueue(self, data: Any, kind: str) -> None:
-        home, session, text = self.home(data), self.session(data), self.text(kind)
+    def enqueue(self, data: Any, kind: str, pace: int) -> None:
+        home, session, text = self.home(data), self.session(data), self.text(kind, pace)
         run = self.tell(home, "enqueue", session, text)
         self.reference.prompted(None, run, session, text, "wait")
 
@@ -173,13 +174,13 @@ class Life(RuleBasedStateMachine):
         return {**self.reference.texts, **found}
 
     @precondition(lambda self: self.reference.waiting())
-    @rule(data=st.data(), kind=kinds)
+    @rule(data=st.data(), kind=kinds, pace=paces)
     @surviving
-    def edit(self, data: Any, kind: str) -> None:
-        one, text = self.queued(data), self.text(kind)
+    def edit(self, data: Any, kind: str, pace: int) -> None:
+        one, text = self.queued(data), self.text(kind, pace)
         if plans.rules_of(kind) != plans.rules_of(plans.kind_of(one.text)):
             kind = plans.kind_of(one.text)  # what was allowed stays as it was agreed
-            text = f"{plans.token_of(text)} {kind}"
+            text = f"{plans.token_of(text)} {kind} {pace}"
         self.tell(self.home(data), "edit", one.id, text)
         self.reference.edited(one.id, text)
 
@@ -287,17 +288,25 @@ class Life(RuleBasedStateMachine):
 
     # --- sessions, settings, files --------------------------------------------------------------------------------------------
 
-    @rule(data=st.data(), what=st.sampled_from(["title", "archived", "trashed", "language"]))
+    @rule(data=st.data(), what=st.sampled_from(["title", "archived", "trashed", "language", "clock", "rebuild"]))
     @surviving
-    def change(self, data: Any, what: str) -> None:
+    def something_else(self, data: Any, what: str) -> None:
+        """A session or a setting is changed, the clock jumps, the tables are made anew: no run takes notice."""
         home, session = self.home(data), self.session(data)
         if what == "language":
             self.tell(home, "set", {what: data.draw(st.sampled_from(["de", "en"]))})
-            return
-        found = self.reference.sessions[session]
-        value = f"{found.title}+" if what == "title" else not getattr(found, what)
-        self.tell(home, "change", session, {what: value})
-        setattr(found, what, value)
+        elif what == "rebuild":
+            self.compare(home)
+        elif what == "clock":
+            jump = data.draw(st.sampled_from([86_400_000, 1_000, -5_000, -86_400_000]), label="ms")
+            self.shift += jump
+            for one in sorted(self.homes):
+                self.tell(one, "jump", jump)
+        else:
+            found = self.reference.sessions[session]
+            value = f"{found.title}+" if what == "title" else not getattr(found, what)
+            self.tell(home, "change", session, {what: value})
+            setattr(found, what, value)
 
     @precondition(lambda self: len(self.reference.sessions) > 1)
     @rule(data=st.data())
@@ -319,8 +328,8 @@ class Life(RuleBasedStateMachine):
             *(("ask_closed", "answer", ask, _answer(known.runs[self.log.asks[ask][0]].text, True)) for ask in over),
             *(("conflict", word, id) for id in gone for word in ("retract", "send", "begin")),
             *(("not_found", "resume", id) for id in (*busy, *known.gone)),
-            *(("not_found", "prompt", id, "p0 talk", "person") for id in known.gone),
-            *(("not_found", "enqueue", id, "p0 talk") for id in known.gone),
+            *(("not_found", "prompt", id, "p0 talk 0", "person") for id in known.gone),
+            *(("not_found", "enqueue", id, "p0 talk 0") for id in known.gone),
             *(("not_found", "change", id, {"pinned": True}) for id in known.gone),
         ]
         if wrongs:
@@ -341,18 +350,6 @@ class Life(RuleBasedStateMachine):
             path.write_text(text)
         self.files[name] = None if text is None else hashlib.sha256(text.encode()).hexdigest()
 
-    @rule(data=st.data(), ms=st.sampled_from([86_400_000, 1_000, -5_000, -86_400_000]))
-    @surviving
-    def the_clock_jumps(self, data: Any, ms: int) -> None:
-        self.shift += ms
-        for home in sorted(self.homes):
-            self.tell(home, "jump", ms)
-
-    @rule(data=st.data())
-    @surviving
-    def rebuild(self, data: Any) -> None:
-        self.compare(self.home(data))
-
     # --- processes ------------------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: len(self.homes) < MOST_HOMES)
@@ -361,30 +358,20 @@ class Life(RuleBasedStateMachine):
     def another_comes(self) -> None:
         self.open_one()
 
-    @rule(data=st.data())
+    @rule(data=st.data(), how=st.sampled_from(["leaves", "crashes", "all crash"]), opens=st.booleans())
     @surviving
-    def one_leaves(self, data: Any) -> None:
+    def a_process_ends(self, data: Any, how: str, opens: bool) -> None:
         home = self.home(data)
-        self.leave(home, "close")
-        self.reference.closed(home)
-        if not self.homes:
-            self.open_one()
-
-    @rule(data=st.data())
-    @surviving
-    def one_crashes(self, data: Any) -> None:
-        home = self.home(data)
-        self.leave(home, "crash")
-        self.reference.crashed(home)
-        self.recover(data.draw(st.booleans(), label="somebody opens"))
-
-    @rule()
-    @surviving
-    def all_crash(self) -> None:
-        for home in sorted(self.homes):
-            self.leave(home, "crash")
-            self.reference.crashed(home)
-        self.recover(True)
+        if how == "leaves":
+            self.leave(home, "close")
+            self.reference.closed(home)
+            if not self.homes:
+                self.open_one()
+            return
+        for one in [home] if how == "crashes" else sorted(self.homes):
+            self.leave(one, "crash")
+            self.reference.crashed(one)
+        self.recover(opens)
 
     def recover(self, opens: bool) -> None:
         """Who finds what the dead left: one that is there, or one that comes."""

@@ -1,7 +1,7 @@
-"""What the model does with a prompt: `p7 file` writes a file, `p8 ask` asks a person; and where a run stands still on its way.
+"""What the model does with a prompt: `p7 file 2` writes a file, `p8 ask 0` asks a person; and where a run stands still on its way.
 
-A run stops at a *gate* before each call of the model and in the *middle* of each text, until it is let through; where a person is
-asked; and in a command that hangs.
+A run stops at a *gate* before each call of the model and in the *middle* of each text, until it is let through (so many as its
+prompt says at once); where a person is asked; and in a command that hangs.
 """
 
 from __future__ import annotations
@@ -42,6 +42,11 @@ def token_of(prompt: str) -> str:
 
 def kind_of(prompt: str) -> str:
     return prompt.split()[1]
+
+
+def pace_of(prompt: str) -> int:
+    """How many gates the prompt's run need not wait at."""
+    return int(prompt.split()[2])
 
 
 def rules_of(kind: str) -> list[Rule]:
@@ -91,7 +96,7 @@ class Paced(ScriptModel):
 
     def let(self, token: str, gates: int) -> None:
         """Let a run through so many more gates."""
-        self._let[token] = self._let.get(token, self.passed.get(token, 0)) + gates
+        self._let[token] += gates
         opened, self._opened = self._opened, type(self._opened)()
         opened.set()
 
@@ -101,6 +106,7 @@ class Paced(ScriptModel):
 
     async def stream(self, request: Request) -> AsyncGenerator[Item, None]:
         token = token_of(request.prompt)
+        self._let.setdefault(token, pace_of(request.prompt))
         await self._gate(token)
         texts, said = bool(self.turn(request)[0].text), 0
         async for item in super().stream(request):
@@ -112,7 +118,7 @@ class Paced(ScriptModel):
     async def _gate(self, token: str) -> None:
         self.at.add(token)
         try:
-            while self._let.get(token, 0) <= self.passed.get(token, 0):
+            while self._let[token] <= self.passed.get(token, 0):
                 await self._opened.wait()
             self.passed[token] = self.passed.get(token, 0) + 1
         finally:

@@ -125,7 +125,7 @@ class Reference:
 
     def resumed(self, run: Run, home: int) -> None:
         if run.home != home:
-            run.home, run.passed, run.let = home, 0, 0
+            run.home, run.passed, run.let = home, 0, plans.pace_of(run.text)
         run.status, run.policy = "running", "person"
         if run.ask == "answered":
             self._past(run)
@@ -256,9 +256,10 @@ class Reference:
 
     def _start(self, one: Prompt, home: int, policy: str) -> None:
         stops = list(plans.STOPS[plans.kind_of(one.text)])
-        self.runs[one.id] = Run(one.id, one.session, one.text, home, policy, stops)
+        run = self.runs[one.id] = Run(one.id, one.session, one.text, home, policy, stops, let=plans.pace_of(one.text))
         self.became[one.id] = one.id
         self.sessions[one.session].active = one.id
+        self._flow(run)
 
     def _flow(self, run: Run) -> None:
         while run.status == "running" and run.stop in plans.GATES and run.let:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from stead.agent.gate import parse
+from stead.agent.loop import Loop
 from stead.agent.models.base import Closed, Delta, Finished, Item, Opened
 from stead.app import Stead
 from stead.app.shown import with_open
@@ -121,16 +121,17 @@ def said(words: str) -> Any:
     return {"type": "text", "text": words}
 
 
-async def test_a_part_that_is_stored_stands_once_while_the_answer_goes_on(tmp_path: Path) -> None:
+async def test_a_part_that_is_stored_stands_once_while_the_answer_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last words come due for their row in the very moment in which it is stored."""
     model = Played(Opened(0, said("")), Delta(0, "some words"), Closed(0, said("some words")), 0.4, Finished("stop", NO_TOKENS))
+    add = Loop.add
+
+    async def slow_disk(self: Loop, n: int, part: Any) -> None:
+        await add(self, n, part)
+        await asyncio.sleep(0.2)  # the commit is done, and its caller does not know yet
+
+    monkeypatch.setattr(Loop, "add", slow_disk)
     async with house(tmp_path, models={"fake": model}) as at:
-
-        def slow_disk(found: Any) -> None:
-            if any(event.kind == "part.added" and event.data.message == 2 for event in found):
-                time.sleep(0.2)  # the commit is done, and its caller does not know yet
-
-        stop = at.store.listen(slow_disk)
         run = await at.prompt(None, "go", project=project(tmp_path), model="fake/m")
         await until(lambda: len(events(at, run.session, "part.added")) == 2)
         for _ in range(20):
@@ -140,7 +141,6 @@ async def test_a_part_that_is_stored_stands_once_while_the_answer_goes_on(tmp_pa
             assert "partials" not in rows(at)
             await asyncio.sleep(0.02)
         assert (await run.result())["outcome"] == "done"
-        stop()
 
 
 ODD = ["a\0b", "\ud83d", "\udc00 lone", "👩‍👩‍👧", "\u2028", "ß" * 3000, "\x7f\x1b[31m", "e\u0301"]

@@ -131,6 +131,7 @@ class Loop:
                 if broken >= BROKEN_STEPS:
                     message = f"The model's tool calls were cut off {broken} times in a row; they were not executed."
                     raise SteadError("provider_error", message, hint="Allow longer answers, or ask for smaller steps.")
+                await self._steered()
             elif self.steps and not any(part["type"] == "tool" for part in self._last_step()):
                 if not await self._steered():
                     await self._note_short()

@@ -25,6 +25,7 @@ from stead.store import faults
 from tests.model import plans
 
 PATIENCE_SECONDS = 8.0
+_AT_WORK = "SELECT count(*) FROM parts WHERE session=? AND started IS NOT NULL AND ended IS NULL"
 POLL_SECONDS = 0.004
 
 
@@ -161,8 +162,8 @@ class Inside:
         return [table for table in live if live[table] != now[table]]
 
     async def stands(self) -> dict[str, Any]:
-        """Where this house's runs stand still (run: stop and gates passed; `going` where it does not), which prompts wait here
-        for their turn, and whether a worker is at work."""
+        """Where this house's runs stand still (run: stop, gates passed, gates it may still pass; `going` where it does not), which
+        prompts wait here for their turn, and whether a worker is at work."""
         found, waits = {}, []
         with self.at.store.view() as view:
             for one in self.at.running():
@@ -173,22 +174,21 @@ class Inside:
                 found[run.id] = self._stop(view, run)
         return {"runs": found, "waits": sorted(waits), "works": self.worker is not None and not self.worker.done()}
 
-    def _stop(self, view: Any, run: runs.Run) -> tuple[str, int]:
-        asked = sessions.message(view, run.session, run.prompt).parts[0][1]["text"]
-        token = plans.token_of(asked if isinstance(asked, str) else asked["head"])
-        passed = self.model.passed.get(token, 0)
+    def _stop(self, view: Any, run: runs.Run) -> tuple[str, int, int]:
+        text = sessions.message(view, run.session, run.prompt).parts[0][1]["text"]
+        token = plans.token_of(text)
+        passed, left = self.model.passed.get(token, 0), self.model.left(text)
+        stop = "going"
         if run.status != "running" or runs.abort_requested(view, run.id):
-            return "going", passed
-        if token in self.model.at:
-            return "gate", passed
-        if any(ask.run == run.id for ask in asks.open_asks(view, run.session)):
-            return "ask", passed
-        started = view.q("SELECT count(*) FROM parts WHERE session=? AND started IS NOT NULL AND ended IS NULL", run.session)
-        if plans.kind_of(asked) == "hang" and started[0][0]:
+            pass
+        elif token in self.model.at:
+            stop = self.model.at[token]
+        elif any(ask.run == run.id for ask in asks.open_asks(view, run.session)):
+            stop = "ask"
+        elif plans.kind_of(text) == "hang" and view.q(_AT_WORK, run.session) != [(0,)]:
             ran = self.place.root / plans.RAN
-            if ran.exists() and token in ran.read_text().split():
-                return "hang", passed
-        return "going", passed
+            stop = "hang" if ran.exists() and token in ran.read_text().split() else "going"
+        return stop, passed, left
 
     async def shown(self, after: int) -> dict[str, Any]:
         """What the house shows, and the events behind `after`."""

@@ -25,12 +25,6 @@ from tests.model.homes import PATIENCE_SECONDS, Died, Local, Place, Refused, Rem
 from tests.model.looking import Log
 from tests.model.reference import Prompt, Reference, Run
 
-POINTS = (
-    *("writer.begun", "log.appended", "log.projected", "writer.before_commit", "writer.after_commit"),
-    *("log.blob_put", "blobs.file_durable", "safefile.created", "safefile.written", "safefile.synced"),
-    *("safefile.renamed", "safefile.done", "lock.created", "lock.held", "rebuild.chunk", "rebuild.swapped"),
-    *("collect.decided", "collect.rows_gone", "sqlite.vacuumed"),
-)
 MOST_SESSIONS, MOST_HOMES = 3, 2
 policies = st.sampled_from(["person", "wait"])
 kinds = st.sampled_from(plans.KINDS)
@@ -75,6 +69,7 @@ class Life(RuleBasedStateMachine):
         self.events: list[Any] = []
         self.files: dict[str, str | None] = {}
         self.lives = self.tokens = self.shift = 0
+        self.word = ""
 
     @initialize(kind=kinds, pace=paces)
     def begin(self, kind: str, pace: int) -> None:
@@ -110,6 +105,7 @@ class Life(RuleBasedStateMachine):
         return data.draw(st.sampled_from(self.reference.waiting()), label="prompt")
 
     def tell(self, home: int, word: str, *given: Any) -> Any:
+        self.word = word
         try:
             return self.homes[home].tell(word, *given)
         except Died:
@@ -118,6 +114,7 @@ class Life(RuleBasedStateMachine):
             raise
 
     def leave(self, home: int, how: str) -> None:
+        self.word = how
         getattr(self.homes.pop(home), how)()
 
     def refused(self, code: str, home: int, word: str, *given: Any) -> None:

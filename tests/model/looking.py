@@ -69,10 +69,14 @@ class LogPrompt:
     session: str
     text: str
     owner: str | None
-    policy: str
-    n: int
+    agreed: str
+    person: bool = False
     held: bool = False
     now: bool = False
+
+    def leave(self, owner: str | None = None) -> None:
+        """Who waits to work on it is another, or nobody; a person sits only where somebody waits."""
+        self.owner, self.person = owner, owner is not None
 
 
 @dataclass
@@ -84,7 +88,7 @@ class LogRun:
     policy: str
     status: str = "running"
     outcome: str | None = None
-    steered: int = 0
+    steps: int = 0
 
 
 @dataclass
@@ -99,6 +103,10 @@ class Log:
     runs: dict[str, LogRun] = field(default_factory=dict)
     asks: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Run and status of each ask."""
+    texts: dict[str, str] = field(default_factory=dict)
+    where: dict[str, str] = field(default_factory=dict)
+    became: dict[str, str] = field(default_factory=dict)
+    """Of each prompt what it says, its session, and the run in which it was said."""
     begun: Counter[str] = field(default_factory=Counter)
     waited: set[str] = field(default_factory=set)
     retracted: set[str] = field(default_factory=set)
@@ -136,6 +144,9 @@ class Log:
         self.queue.pop(session, None)
         for id in [id for id, one in self.runs.items() if one.session == session]:
             del self.runs[id]
+        for id in [id for id, where in self.where.items() if where == session]:
+            del self.texts[id], self.where[id]
+            self.became.pop(id, None)
         self.asks = {ask: one for ask, one in self.asks.items() if one[0] in self.runs}
 
     def _part_added(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
@@ -161,6 +172,9 @@ class Log:
             self.done.add(plans.token_of(self.runs[run].text))
         found.append("ended")
 
+    def _step_ended(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
+        self.runs[run or ""].steps += 1
+
     # --- runs -----------------------------------------------------------------------------------------------------------------
 
     def _run_started(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
@@ -169,11 +183,12 @@ class Log:
         assert self.begun[id] == 1, f"prompt {id} began twice"
         assert not any(one.session == stream and one.status != "ended" for one in self.runs.values()), "two runs in one session"
         policy = data["terms"]["on_ask"]
+        self._says(id, stream, text, id)
         if id in self.waited:
             first = next((one for one in self._order(stream) if not one.held), None)
             assert first is not None and first.id == id, f"prompt {id} began out of its turn, or while it was held"
             one = self._leave(stream, id, text)
-            policy = "deny" if one.owner is None and policy == "person" else policy
+            policy = "person" if one.person else "deny" if one.agreed == "person" else one.agreed
         self.runs[id] = LogRun(id, stream, text, data["owner"], policy)
 
     def _run_steered(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
@@ -183,7 +198,7 @@ class Log:
         one = self._leave(stream, id, self.pending_text[stream, data["prompt"]])
         assert one.now and not one.held, f"prompt {id} was said now though nobody wanted that"
         assert self.runs[data["run"]].status == "running"
-        self.runs[data["run"]].steered += 1
+        self._says(id, stream, one.text, data["run"])
 
     def _run_waiting(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
         assert self.runs[data["run"]].status == "running"
@@ -208,12 +223,14 @@ class Log:
 
     def _prompt_queued(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
         self.waited.add(data["prompt"])
-        text, policy = data["parts"][0]["text"], data["terms"]["on_ask"]
-        one = LogPrompt(data["prompt"], stream, text, data.get("owner"), policy, self.seq)
+        text, agreed, owner = data["parts"][0]["text"], data["terms"]["on_ask"], data.get("owner")
+        one = LogPrompt(data["prompt"], stream, text, owner, agreed, agreed == "person" and owner is not None)
         self.queue.setdefault(stream, []).append(one)
+        self._says(one.id, stream, text)
 
     def _prompt_changed(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
-        self._found(stream, data["prompt"]).text = data["parts"][0]["text"]
+        text = self._found(stream, data["prompt"]).text = data["parts"][0]["text"]
+        self._says(data["prompt"], stream, text)
 
     def _prompt_moved(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
         assert sorted(data["order"]) == sorted(one.id for one in self.queue[stream])
@@ -221,11 +238,13 @@ class Log:
 
     def _prompt_held(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
         one = self._found(stream, data["prompt"])
-        one.held, one.owner = True, None
+        one.held = True
+        one.leave()
 
     def _prompt_released(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
         one = self._found(stream, data["prompt"])
-        one.held, one.owner = False, data.get("owner")
+        one.held = False
+        one.leave(data.get("owner"))
 
     def _prompt_sent(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
         one = self._found(stream, data["prompt"])
@@ -234,6 +253,11 @@ class Log:
     def _prompt_retracted(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
         self.queue[stream].remove(self._found(stream, data["prompt"]))
         self.retracted.add(data["prompt"])
+
+    def _says(self, prompt: str, session: str, text: str, run: str | None = None) -> None:
+        self.texts[prompt], self.where[prompt] = text, session
+        if run is not None:
+            self.became[prompt] = run
 
     def _found(self, session: str, prompt: str) -> LogPrompt:
         return next(one for one in self.queue[session] if one.id == prompt)

@@ -82,14 +82,14 @@ def turns_of(prompt: str) -> list[dict[str, Any]]:
 
 class Paced(ScriptModel):
     """The scripted model, which goes on only as far as it is let. `passed` counts the gates behind each run, by the token of its
-    prompt; `at` names those that stand at one."""
+    prompt; `at` says at which one those stand that stand at one."""
 
     def __init__(self) -> None:
         import asyncio
 
         super().__init__(Script("played"))
         self.passed: dict[str, int] = {}
-        self.at: set[str] = set()
+        self.at: dict[str, str] = {}
         self._let: dict[str, int] = {}
         self._opened = asyncio.Event()
         self._turns: dict[str, tuple[ScriptTurn, ...]] = {}
@@ -100,6 +100,11 @@ class Paced(ScriptModel):
         opened, self._opened = self._opened, type(self._opened)()
         opened.set()
 
+    def left(self, prompt: str) -> int:
+        """How many gates a run may still pass."""
+        token = token_of(prompt)
+        return self._let.get(token, pace_of(prompt)) - self.passed.get(token, 0)
+
     def turn(self, request: Request) -> tuple[ScriptTurn, tuple[int, int]]:
         turns = self._turns.setdefault(request.prompt, parse_script(json.dumps({"turns": turns_of(request.prompt)})).turns)
         return turns[min(request.step, len(turns) - 1)], (0, request.step)
@@ -107,19 +112,19 @@ class Paced(ScriptModel):
     async def stream(self, request: Request) -> AsyncGenerator[Item, None]:
         token = token_of(request.prompt)
         self._let.setdefault(token, pace_of(request.prompt))
-        await self._gate(token)
+        await self._gate(token, "gate")
         texts, said = bool(self.turn(request)[0].text), 0
         async for item in super().stream(request):
             yield item
             said += isinstance(item, Delta)
             if texts and isinstance(item, Delta) and said == CHUNKS_TO_MIDDLE:
-                await self._gate(token)
+                await self._gate(token, "middle")
 
-    async def _gate(self, token: str) -> None:
-        self.at.add(token)
+    async def _gate(self, token: str, which: str) -> None:
+        self.at[token] = which
         try:
             while self._let[token] <= self.passed.get(token, 0):
                 await self._opened.wait()
             self.passed[token] = self.passed.get(token, 0) + 1
         finally:
-            self.at.discard(token)
+            del self.at[token]

@@ -14,15 +14,27 @@ from tests.model import plans
 
 @dataclass
 class Prompt:
-    """A prompt in the queue. `owner` is the house that waits to work on it."""
+    """A prompt in the queue. `owner` is the house that waits to work on it; `person`: somebody sits there who can be asked."""
 
     id: str
     session: str
     text: str
     owner: int | None
-    policy: str
+    agreed: str
+    person: bool = False
     held: bool = False
     now: bool = False
+
+    @property
+    def policy(self) -> str:
+        """How its run asks when it begins now."""
+        if self.person:
+            return "person"
+        return "deny" if self.agreed == "person" else self.agreed
+
+    def leave(self) -> None:
+        """Nobody waits for it any more."""
+        self.owner, self.person = None, False
 
 
 @dataclass
@@ -104,7 +116,7 @@ class Reference:
         """A prompt was acknowledged; `home` None: for whichever worker comes."""
         place = self.sessions.setdefault(session, Session(text))
         self.texts[id], self.where[id] = text, session
-        one = Prompt(id, session, text, home, policy)
+        one = Prompt(id, session, text, home, policy, policy == "person" and home is not None)
         if home is None or place.active or place.head:
             place.queue.append(one)
         else:
@@ -171,7 +183,7 @@ class Reference:
 
     def begun(self, prompt: str, home: int) -> None:
         one = self._queued(prompt)
-        one.held, one.owner, one.policy = False, home, "person"
+        one.held, one.owner, one.person = False, home, True
         self.go_on()
 
     def deleted(self, session: str) -> None:
@@ -205,7 +217,7 @@ class Reference:
                 self._end(run, "aborted")
         for one in self.waiting():
             if one.owner == home:
-                one.owner = None
+                one.leave()
         self.go_on()
 
     def crashed(self, home: int) -> None:
@@ -248,7 +260,7 @@ class Reference:
                 here = {one.owner for one in session.queue if one.owner in self.living and not one.held}
                 if able := frozenset(one for one in here | self.workers if one is not None):
                     session.queue.remove(head)
-                    self._start(head, min(able), "wait" if head.policy == "wait" else "deny")
+                    self._start(head, min(able), head.policy)
                     run = self.runs[head.id]
                     run.home, run.maybe = (None, able) if len(able) > 1 else (run.home, able)
                     return True
@@ -298,7 +310,8 @@ class Reference:
 
     def _hold(self, one: Prompt) -> None:
         if not one.held:
-            one.held, one.owner = True, None
+            one.held = True
+            one.leave()
 
     def _queued(self, prompt: str) -> Prompt:
         return next(one for one in self.waiting() if one.id == prompt)
@@ -318,5 +331,5 @@ class Reference:
     def stands(self, home: int) -> dict[str, Any]:
         mine = [run for run in self.active() if run.home == home and run.status == "running"]
         waits = [one.id for one in self.waiting() if one.owner == home and not one.held]
-        found = {run.id: ("gate" if run.stop in plans.GATES else run.stop, run.passed) for run in mine}
+        found = {run.id: (run.stop, run.passed, run.let) for run in mine}
         return {"runs": found, "waits": sorted(waits), "works": home in self.workers}

@@ -27,7 +27,7 @@ async def test_prompts_of_two_processes_begin_in_their_order_one_at_a_time(tmp_p
         assert [one.run for one in handles] == [None] * 5
         assert [(await handle.result())["outcome"] for handle in handles] == ["done"] * 5
         assert started(one, first.session) == [first.id, *(handle.id for handle in handles)]
-        assert {run_of(one, handle.id).owner for handle in handles[::2]} == {two.owner()}
+        assert {run_of(one, handle.id).owner for handle in handles[::2]} == {one.owner()}
         check(one)
 
 

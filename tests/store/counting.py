@@ -1,4 +1,4 @@
-"""SQLite's files with every write and sync counted. The syncs are not done: a count is the same on a slow disk."""
+"""SQLite's files with every read, write and sync counted. The syncs are not done: a count is the same on a slow disk."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from stead.store.sqlite import SQLite
 
 
 class Counting(apsw.VFS):
-    """`syncs` in their order, as `wal` or `db`; `written`: bytes by the same names."""
+    """`syncs` in their order, as `wal` or `db`; `written` and `read`: bytes by the same names."""
 
     def __init__(self) -> None:
         self.syncs: list[str] = []
         self.written: Counter[str] = Counter()
+        self.read: Counter[str] = Counter()
         super().__init__("counting", "")
 
     def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:
@@ -34,12 +35,17 @@ class Counting(apsw.VFS):
                 vfs.written[kind] += len(data)
                 super().xWrite(data, offset)
 
+            def xRead(self, amount: int, offset: int) -> bytes:
+                vfs.read[kind] += amount
+                return super().xRead(amount, offset)
+
         return File("", name, flags)  # type: ignore[arg-type]
 
     def clear(self) -> None:
         """Count from here."""
         self.syncs.clear()
         self.written.clear()
+        self.read.clear()
 
 
 @contextmanager

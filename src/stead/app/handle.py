@@ -46,6 +46,7 @@ class RunHandle:
         self._ask = ask
         self._grants = grants
         self._loop: Loop | None = None
+        self._flags: list[str] = []
         self._task: asyncio.Task[None] | None = None
         self._leaving = False
 
@@ -85,7 +86,7 @@ class RunHandle:
     @property
     def flags(self) -> list[str]:
         """The `--allow` rules that would have let the refused calls through."""
-        return list(dict.fromkeys(self._loop.flags)) if self._loop else []
+        return list(dict.fromkeys(self._flags))
 
     def frames(self) -> list[Frame]:
         """What is on the screen of this run and not yet stored: one frame for each open part, from its beginning."""
@@ -102,9 +103,11 @@ class RunHandle:
         try:
             self._loop = await self._made(self.run, connection)
             if self._loop is not None:
+                self._flags = self._loop.flags
                 await self._loop.execute()
         finally:
             obeying.cancel()
+            self._loop = None  # with all it had read; who holds the handle of a run that ended holds nothing of it
 
     async def _made(self, run: runs.Run, connection: Connection | None) -> Loop | None:
         """The loop that works on the run. What can no longer be, a key that was removed while the prompt waited, ends the run."""

@@ -15,12 +15,14 @@ from stead.agent.loop import Loop
 from stead.agent.models.base import Closed, Delta, Finished, Item, Opened
 from stead.app import Stead
 from stead.app.shown import with_open
+from stead.core.errors import SteadError
 from stead.core.parts import NO_TOKENS
 from stead.domain import partials, runs, sessions
 from tests.agent.house import calls, events, house, parts, project, provide, until
 from tests.agent.servers import Answer, answer, call, text, thinking
 from tests.agent.test_loop_broken_off import crash, leave
 from tests.restart.slow import Slowly, Stamping, slow, words
+from tests.support import scale
 
 BASH = [parse("bash", "allow", "flag"), parse("write", "allow", "flag")]
 TALK = [thinking(words("r", 10)), text(words("t", 60))]
@@ -170,3 +172,54 @@ async def test_what_is_odd_comes_back_as_it_was_after_a_crash(kind: str, tmp_pat
         assert cut["type"] == kind and cut["cut"] is True
         assert cut["text"].encode("utf-16-le", "surrogatepass") == "".join(whole).encode("utf-16-le", "surrogatepass")
         assert rows(at) == {}
+
+
+async def test_a_disk_without_room_for_the_rows_ends_the_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grow = partials.grow
+    tries = []
+
+    def full(*given: Any) -> None:
+        tries.append(given)
+        if len(tries) == 3:
+            raise SteadError("disk_full", "There is no space left.")
+        grow(*given)
+
+    monkeypatch.setattr(partials, "grow", full)
+    with slow() as server:
+        async with house(tmp_path) as at:
+            model = await provide(at, server)
+            server.say(Slowly([text(words("t", 300))]))
+            result = await (await at.prompt(None, "go", project=project(tmp_path), model=model)).result()
+            assert (result["outcome"], result["error"]["code"]) == ("error", "disk_full")
+            (said,) = [part for part in parts(at, result["run"]) if part["type"] == "text"]
+            assert said["cut"] is True and words("t", 300).startswith(said["text"]) and said["text"]
+            assert len(events(at, result["session"], "run.ended")) == 1 and rows(at) == {}
+            assert [row["purpose"] for row in calls(at, result["run"])] == ["failed"]
+            again = await (await at.prompt(result["session"], "and now?")).result()
+            assert again["outcome"] == "done" and server.refusals == []
+
+
+@pytest.mark.slow
+async def test_a_very_fast_model_is_kept_in_pieces_and_costs_its_size(tmp_path: Path) -> None:
+    """A model that is faster than the disk waits for it: never more than 4 KiB that are shown and not in the rows, and no more
+    rows than pieces of 2 KiB, whatever the size of the chunks."""
+    for size in (10, 300):
+        count = scale(10_000_000) // size
+        piece = "x" * size
+        items: list[Item | float] = [Opened(0, said("")), *[Delta(0, piece)] * count, 0.5]
+        async with house(tmp_path / str(size), models={"fake": Played(*items, 9.0)}) as at:
+            behind = []
+            at.on_frame(lambda frame, behind=behind: behind.append(len(behind) and frame.offset))
+            run = await at.prompt(None, "go", project=project(tmp_path), model="fake/m")
+            worst = 0
+            while len(behind) < count or rows(at).get("partials", 0) == 0:
+                shown = len(behind) * size
+                with at.store.view() as view:
+                    kept = sum(row[0] for row in view.q("SELECT length(text) FROM partials"))
+                worst = max(worst, shown - kept)
+                await asyncio.sleep(0)
+            assert worst <= (4 << 10) + size
+            assert rows(at)["partials"] <= count * size / (2 << 10) + 1
+            run.abort()
+            await run.ended()
+            assert len(parts(at, run)[0]["text"]) == count * size and rows(at) == {}

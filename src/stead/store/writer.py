@@ -126,6 +126,7 @@ class Writer:
                 for one in batch:
                     one.error = one.error or error
             _resolve(batch)
+            del item, batch  # with all that the jobs had hold of: the next may be long in coming
 
     def _next(self) -> _Item | None:
         """The next job. Where the write-ahead log is over its bound, it is begun anew as soon as there is nothing else to do."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stead.core.parts import NO_TOKENS
 from stead.agent import closing
+from stead.core.parts import NO_TOKENS
 from stead.domain import asks, changes, partials, queue, runs, sessions, todos, usage
 from stead.store import Store, Tx
 

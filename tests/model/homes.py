@@ -25,6 +25,7 @@ from stead.store import faults
 from tests.model import plans
 
 PATIENCE_SECONDS = 8.0
+_KEPT = "SELECT coalesce(sum(length(text)), 0) FROM partials WHERE run=?"
 _AT_WORK = "SELECT count(*) FROM parts WHERE session=? AND started IS NOT NULL AND ended IS NULL"
 POLL_SECONDS = 0.004
 
@@ -183,6 +184,8 @@ class Inside:
             pass
         elif token in self.model.at:
             stop = self.model.at[token]
+            if stop == "middle" and view.q(_KEPT, run.id)[0][0] < plans.TEXT_AT_MIDDLE:
+                stop = "going"  # what is on the screen is about to be kept
         elif any(ask.run == run.id for ask in asks.open_asks(view, run.session)):
             stop = "ask"
         elif plans.kind_of(text) == "hang" and view.q(_AT_WORK, run.session) != [(0,)]:

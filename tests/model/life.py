@@ -69,6 +69,7 @@ class Life(RuleBasedStateMachine):
         self.events: list[Any] = []
         self.files: dict[str, str | None] = {}
         self.lives = self.tokens = self.shift = 0
+        self.texts: dict[str, int] = {}
         self.word = ""
 
     @initialize(kind=kinds, pace=paces)
@@ -428,6 +429,10 @@ class Life(RuleBasedStateMachine):
         self.events += seen["events"]
         assert self.log.shown() == seen["shown"], _differ(self.log.shown(), seen["shown"])
         assert not seen["wrong"], seen["wrong"]
+        for run, size in self.texts.items():
+            if run in self.log.runs:
+                assert seen["texts"].get(run, 0) >= size, "of the text of a run is less there than was kept"
+        self.texts = seen["texts"]
         self.files.update(self.log.files)
         self.log.files.clear()
         on_disk = {

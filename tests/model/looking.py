@@ -23,6 +23,7 @@ def look(store: Store, after: int) -> dict[str, Any]:
         told = [runs.Run(*row) for row in view.q(f"SELECT {runs._COLUMNS} FROM runs ORDER BY seq")]
         messages = {one.id: sessions.messages(view, one.id) for one in found}
         asked = [asks.get(view, id) for (id,) in view.q("SELECT id FROM asks ORDER BY seq")]
+        growing = dict(view.q("SELECT run, sum(length(text)) FROM partials GROUP BY run"))
         kept = {table: view.q(f"SELECT run FROM {table}") for table in ("partials", "open_model_calls", "open_tool_calls")}
         parts = view.q("SELECT DISTINCT session, message FROM parts") + view.q("SELECT session, n FROM messages")
     order: dict[str, list[Any]] = {}
@@ -38,7 +39,13 @@ def look(store: Store, after: int) -> dict[str, Any]:
         "asks": {ask.run: ask.status for ask in asked},
     }
     wrong = _wrong(told, messages, kept, parts, set(shown["sessions"]))
-    return {"shown": shown, "events": events, "wrong": wrong, "owners": {run.id: run.owner for run in told}}
+    for found_here in messages.values():
+        for one in found_here:
+            for _, part in one.parts if one.role == "assistant" and one.run else ():
+                if part["type"] == "text":
+                    growing[one.run] = growing.get(one.run, 0) + len(part["text"])
+    owners = {run.id: run.owner for run in told}
+    return {"shown": shown, "events": events, "wrong": wrong, "owners": owners, "texts": growing}
 
 
 def _wrong(told: list[runs.Run], messages: Any, kept: Any, parts: Any, known: set[str]) -> list[str]:

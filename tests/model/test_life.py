@@ -10,28 +10,55 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from stead.domain import runs
 from tests.crash.places import quick_folder
+from tests.model.killed import Killed
 from tests.model.life import Life
 
-SMALL = settings(
-    max_examples=12, stateful_step_count=20, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-)
+DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+CHECKS = list(HealthCheck)
+SMALL = settings(stateful_step_count=25, derandomize=True, deadline=None, database=None, suppress_health_check=CHECKS)
+LONG = settings(max_examples=2_000, stateful_step_count=40, deadline=None, suppress_health_check=CHECKS)
+EXAMPLES = {"sqlite": 40, "postgres": 8}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.mark.parametrize("database", DATABASES)
 def test_a_random_life_of_the_house_and_its_model_agree(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     with quick_folder(tmp_path) as memory:
-        run_state_machine_as_test(lives_on(database, memory, request), settings=SMALL)
+        machine = lives_on(database, memory, request)
+        run_state_machine_as_test(machine, settings=settings(SMALL, max_examples=EXAMPLES[database]))
 
 
-def lives_on(database: str, memory: Path, request: pytest.FixtureRequest, **more: Any) -> type[Life]:
+@pytest.mark.slow
+@pytest.mark.crash
+@pytest.mark.parametrize("database", DATABASES)
+def test_a_random_life_and_its_model_agree_when_processes_are_killed(
+    database: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with quick_folder(tmp_path) as memory:
+        machine = lives_on(database, memory, request, Killed)
+        run_state_machine_as_test(machine, settings=settings(SMALL, max_examples=EXAMPLES[database] // 4))
+
+
+@pytest.mark.long
+@pytest.mark.crash
+@pytest.mark.parametrize("database", DATABASES)
+@pytest.mark.parametrize("form", [Life, Killed], ids=["dropped", "killed"])
+def test_two_thousand_random_lives_and_their_models_agree(
+    form: type[Life], database: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with quick_folder(tmp_path) as memory:
+        run_state_machine_as_test(lives_on(database, memory, request, form), settings=LONG)
+
+
+def lives_on(database: str, memory: Path, request: pytest.FixtureRequest, form: type[Life] = Life, **more: Any) -> type[Life]:
     """The machine on this database, each life on an empty one."""
 
     def where() -> str | None:
         return None if database == "sqlite" else emptied(request.getfixturevalue("_postgres_shared"))
 
-    return type("Life", (Life,), {"where": staticmethod(where), "memory": memory, **more})
+    return type("OneLife", (form,), {"where": staticmethod(where), "memory": memory, **more})
 
 
 def emptied(url: str) -> str:

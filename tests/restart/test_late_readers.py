@@ -149,10 +149,10 @@ class Chatty:
 
 
 @pytest.mark.slow
-async def test_who_joins_while_a_part_is_stored_hears_of_it_once(tmp_path: Path) -> None:
+async def test_who_joins_while_a_part_is_stored_hears_of_it_once(url: str | None, tmp_path: Path) -> None:
     """No frame of a part behind the event that closed it, whatever moment a reader comes and however slowly it reads."""
     dice = random.Random("join")
-    async with house(tmp_path, models={"fake": Chatty()}) as at:
+    async with house(tmp_path, database_url=url, models={"fake": Chatty()}) as at:
         run = await at.prompt(None, "go", project=project(tmp_path), model="fake/m")
         ended = asyncio.ensure_future(run.ended())
         watchers = []

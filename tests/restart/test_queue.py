@@ -56,10 +56,9 @@ other = await at.enqueue(None, "other", project=tmp / "project", model="fake/m")
 tell([run.session, run.id, *(one.id for one in more), other])
 await run.ended()
 """
-    child = crew(tmp_path, program, url, lease_ms=400)
+    child = crew(tmp_path, program, url)
     session, run, one, two, other = await child.told()
     child.kill()
-    await asyncio.sleep(0.5 if url else 0)
     async with again(tmp_path, url, models=script([{"text": "ok"}])) as at:
         assert at.run_json(run)["outcome"] == "interrupted"
         assert [(prompt.id, bool(prompt.held)) for prompt in queued(at, session)] == [(one, True), (two, True)]
@@ -148,12 +147,12 @@ await at.work(most=2)
 @pytest.mark.slow
 async def test_each_of_twenty_prompts_begins_once_though_one_of_two_processes_is_killed(tmp_path: Path, url: str | None) -> None:
     folder = project(tmp_path)
-    async with again(tmp_path, url, lease_ms=400) as at:
+    async with again(tmp_path, url) as at:
         at.models = script(WORDS)
         first = await at.enqueue(None, "0", project=folder, model="fake/m")
         session = queued(at)[0].session
         wanted = [first, *[await at.enqueue(session, str(n)) for n in range(1, 20)]]
-        children = [crew(tmp_path, WORKER, url, lease_ms=400) for _ in range(2)]
+        children = [crew(tmp_path, WORKER, url) for _ in range(2)]
         try:
             for child in children:
                 await child.told()
@@ -264,7 +263,7 @@ at.models = script({WORDS!r})
 tell((await at.prompt({run.session!r}, "dies")).id)
 await asyncio.sleep(60)
 """
-        child = crew(tmp_path, waits, url, lease_ms=400)
+        child = crew(tmp_path, waits, url)
         dead = await child.told()
         last = await at.prompt(run.session, "last")
         child.kill()

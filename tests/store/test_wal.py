@@ -85,7 +85,7 @@ def test_b031_a_reader_that_never_ends_is_named_and_the_log_is_short_again_after
         patch.setattr(sqlite, "WAL_LIMIT", LIMIT)
         patch.setattr(writer, "IDLE_SECONDS", 0.02)
         with caplog.at_level(logging.WARNING, "stead.store"), open_store(house, [NOTES]) as store:
-            for _ in range(max(scale(10_000), 200)):
+            for _ in range(max(scale(2_000), 200)):
                 store.write(write("a", TEXT))
             assert wal(house) > 2 * LIMIT  # nothing can be taken out of the log that the reader may still need
             warned = [record.getMessage() for record in caplog.records if "write-ahead log" in record.getMessage()]
@@ -179,7 +179,7 @@ def test_b032_backups_in_a_loop_are_each_one_state_and_the_log_shrinks_after_the
     thread = threading.Thread(target=backing_up)
     thread.start()
     try:
-        for n in range(max(scale(5_000), 500)):
+        for n in range(max(scale(1_500), 500)):
             store.write(lambda tx, n=n: [write(f"s{n % 7}", TEXT)(tx) for _ in range(3)])  # three notes or none
     finally:
         over.set()

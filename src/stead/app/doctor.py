@@ -45,6 +45,7 @@ def _checks(house: Stead, repair: bool, full: bool, progress: Progress) -> Itera
         found = check.walk(store, story.look, lambda at, total: progress("log", at, total))
         return check.log(store, found)
 
+    yield Check("place", True, store.caution or f"{store.database.describe()}: nothing is known against this place.")
     yield _made("database", lambda: check.database(store))
     yield _made("log", log)
     yield _made("deleted", lambda: check.deleted(store))

@@ -63,17 +63,19 @@ class Stead:
         models: Mapping[str, Model] | None = None,
         environ: Mapping[str, str] | None = None,
         lease_ms: int = LEASE_MS,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Stead:
         """Open the house in `data_dir` (default: the person's own), or on the PostgreSQL database at `database_url`.
 
         `models` are ready-made models by provider name. Runs that a dead process left open are closed first. On PostgreSQL a
         process that works gives a sign of life four times in `lease_ms`, and is taken for dead after that time without one.
+        `progress(at, total)` is told while tables are filled anew, which a new version of stead may need once.
         Raises `store_newer`, `store_damaged`, `store_busy`, `read_only`, `disk_full`.
         """
         around = os.environ if environ is None else environ
         data = Path(data_dir) if data_dir is not None else data_folder(around)
         config = Path(config_dir) if config_dir is not None else config_folder(around)
-        made = {"clock": clock or SystemClock(), "ids": ids or RandomIds()}
+        made = {"clock": clock or SystemClock(), "ids": ids or RandomIds(), "progress": progress}
         store = open_store(database_url or data, FEATURES, folder=data if database_url else None, **made)  # type: ignore[arg-type]
         house = cls(store, data, config, environ=around, models=models or {}, lease_ms=lease_ms)
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stead.core.errors import SteadError
@@ -21,7 +22,7 @@ def opened() -> Iterator[Stead]:
     """The person's own house. What they should know of the place of their data is said once, on stderr."""
     from stead.app import Stead
 
-    house = Stead.open()
+    house = Stead.open(progress=_progress())
     try:
         if house.store.caution is not None:
             from stead.interfaces.cli import out
@@ -30,6 +31,22 @@ def opened() -> Iterator[Stead]:
         yield house
     finally:
         house.close()
+
+
+def _progress() -> Callable[[int, int], None]:
+    """Tells a person what the start takes so long for, if it does."""
+    told: Callable[[int, int], None] | None = None
+
+    def progress(at: int, total: int) -> None:
+        nonlocal told
+        if told is None:
+            from stead.core.clock import SystemClock
+            from stead.interfaces.cli.waiting import Waiting
+
+            told = partial(Waiting(SystemClock()).told, "Bringing the store up to date")
+        told(at, total)
+
+    return progress
 
 
 def project_here(view: Reads, folder: str = ".") -> Project | None:

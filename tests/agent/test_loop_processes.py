@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from stead.agent.gate import parse
+from stead.app import Stead
 from stead.core.errors import SteadError
 from stead.domain import runs
 from tests.agent.house import Child, events, house, kinds, parts, project, script, status, tools, until, use
@@ -24,6 +25,12 @@ def runs_still(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def shell_is_known(at: Stead) -> bool:
+    """Whether it is kept which process the command at work runs in."""
+    with at.store.view() as view:
+        return view.one("SELECT 1 FROM open_tool_calls WHERE process IS NOT NULL") is not None
 
 
 async def test_the_same_key_gives_the_same_run_and_stores_nothing(tmp_path: Path) -> None:
@@ -173,6 +180,7 @@ async def test_a_run_of_another_process_is_stopped_within_a_second(work: str, tm
 async def never(_): await asyncio.sleep(30)
 at.models = script({turns!r})
 from stead.agent.gate import parse
+from stead.app import Stead
 rules = [parse("bash", "allow", "flag")]
 run = await at.prompt(None, "go", project=tmp / "project", model="fake/m", rules=rules, on_ask=never)
 tell(run.session)
@@ -200,6 +208,7 @@ async def test_after_sigkill_everything_open_is_closed_once_and_the_session_goes
     program = f"""
 at.models = script({turns!r})
 from stead.agent.gate import parse
+from stead.app import Stead
 run = await at.prompt(None, "go", project=tmp / "project", model="fake/m", rules=[parse("bash", "allow", "flag")])
 tell([run.session, run.id])
 await run.ended()
@@ -209,7 +218,7 @@ await run.ended()
     async with house(tmp_path) as at:
         if work == "tool":
             pid = tmp_path / "project" / "pid"
-            await until(lambda: pid.exists() and pid.read_text().strip())
+            await until(lambda: pid.exists() and pid.read_text().strip() and shell_is_known(at))
         else:
             await until(lambda: len(events(at, session, "step.ended")) == 1)
         child.kill()

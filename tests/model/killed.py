@@ -14,7 +14,7 @@ from hypothesis.stateful import rule
 
 from tests.model import plans
 from tests.model.homes import Died
-from tests.model.life import Life, surviving
+from tests.model.life import Dice, Life, dice, surviving
 from tests.model.reference import Prompt, Reference, Run, Session
 
 POINTS = (
@@ -30,11 +30,11 @@ QUIET_LOOKS = 8
 class Killed(Life):
     remote = True
 
-    @rule(data=st.data(), name=st.sampled_from(POINTS), count=st.sampled_from([1, 1, 2, 3, 5, 8]))
+    @rule(dice=dice, name=st.sampled_from(POINTS), count=st.sampled_from([1, 1, 2, 3, 5, 8]))
     @surviving
-    def will_be_killed(self, data: Any, name: str, count: int) -> None:
+    def will_be_killed(self, dice: Dice, name: str, count: int) -> None:
         """The next time, or a later one, that a house passes this point it dies."""
-        self.tell(self.home(data), "arm", name, count)
+        self.tell(self.home(dice), "arm", name, count)
 
     def open_one(self) -> None:
         try:
@@ -98,7 +98,7 @@ class Killed(Life):
         homes = {name: home for home, name in self.names.items()}
         now.workers = {home for home, one in stands.items() if one["works"]}
         now.texts, now.where, now.became = dict(log.texts), dict(log.where), dict(log.became)
-        now.retracted = [id for id in log.retracted if id in log.where]
+        now.retracted = [id for id in log.where if id in log.retracted]
         for id, about in log.sessions.items():
             now.sessions[id] = Session(about["title"], about["archived"], about["trashed"])
             for one in log.queue.get(id, ()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import random
 import shutil
 import tempfile
 import time
@@ -18,17 +19,21 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.model import plans
 from tests.model.homes import PATIENCE_SECONDS, Died, Local, Place, Refused, Remote
 from tests.model.looking import Log
 from tests.model.reference import Prompt, Reference, Run
 
-MOST_SESSIONS, MOST_HOMES = 3, 2
+Dice = random.Random
+"""What a rule draws besides its arguments: whatever the houses do, Hypothesis draws the same."""
+MOST_SESSIONS, MOST_HOMES = 2, 2
+PACES = (0, 1, 2, 3, 9)
 policies = st.sampled_from(["person", "wait"])
 kinds = st.sampled_from(plans.KINDS)
-paces = st.sampled_from([0, 1, 2, 3, 9])
+paces = st.sampled_from(PACES)
+dice = st.integers(0, 1 << 32).map(Dice)
 
 Where = Callable[[], str | None]
 
@@ -79,8 +84,8 @@ class Life(RuleBasedStateMachine):
         self.place.root.mkdir()
         self.by_hand("mine.txt", "nobody touches this\n")
         self.open_one()
-        run, session = self.tell(1, "prompt", None, text := self.text(kind, pace), "person")
-        self.reference.prompted(1, run, session, text, "person")
+        self.prompt_anew(1, self.text(kind, pace), "person")
+        self.prompt_more(1, next(iter(self.reference.sessions)), self.text("talk", 9), "person")
         self.settle()
 
     def open_one(self) -> None:
@@ -92,18 +97,15 @@ class Life(RuleBasedStateMachine):
 
     # --- drawing --------------------------------------------------------------------------------------------------------------
 
-    def home(self, data: Any) -> int:
-        return data.draw(st.sampled_from(sorted(self.homes)), label="home")
+    def home(self, dice: Dice) -> int:
+        return dice.choice(sorted(self.homes))
 
     def text(self, kind: str, pace: int) -> str:
         self.tokens += 1
         return f"p{self.tokens} {kind} {pace}"
 
-    def session(self, data: Any) -> str:
-        return data.draw(st.sampled_from(list(self.reference.sessions)), label="session")
-
-    def queued(self, data: Any) -> Prompt:
-        return data.draw(st.sampled_from(self.reference.waiting()), label="prompt")
+    def session(self, dice: Dice) -> str:
+        return dice.choice(list(self.reference.sessions))
 
     def tell(self, home: int, word: str, *given: Any) -> Any:
         self.word = word
@@ -129,38 +131,46 @@ class Life(RuleBasedStateMachine):
 
     # --- prompts --------------------------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: len(self.reference.sessions) < MOST_SESSIONS)
-    @rule(data=st.data(), kind=kinds, pace=paces, policy=policies)
+    @rule(
+        dice=dice,
+        how=st.sampled_from(["anew", "here", "here", "for anybody", "again"]),
+        kind=kinds,
+        pace=paces,
+        policy=policies,
+    )
     @surviving
-    def prompt_anew(self, data: Any, kind: str, pace: int, policy: str) -> None:
-        home, text = self.home(data), self.text(kind, pace)
+    def prompt(self, dice: Dice, how: str, kind: str, pace: int, policy: str) -> None:
+        home, session = self.home(dice), self.session(dice)
+        if how == "again":
+            self.prompt_again(dice, home)
+        elif how == "anew" and len(self.reference.sessions) < MOST_SESSIONS:
+            self.prompt_anew(home, self.text(kind, pace), policy)
+        elif how == "for anybody":
+            run = self.tell(home, "enqueue", session, text := self.text(kind, pace))
+            self.reference.prompted(None, run, session, text, "wait")
+        else:
+            self.prompt_more(home, session, self.text(kind, pace), policy)
+
+    def prompt_anew(self, home: int, text: str, policy: str) -> None:
         run, session = self.tell(home, "prompt", None, text, policy)
         self.reference.prompted(home, run, session, text, policy)
 
-    @rule(data=st.data(), kind=kinds, pace=paces, policy=policies)
-    @surviving
-    def prompt(self, data: Any, kind: str, pace: int, policy: str) -> None:
-        home, session, text = self.home(data), self.session(data), self.text(kind, pace)
+    def prompt_more(self, home: int, session: str, text: str, policy: str) -> None:
         run, where = self.tell(home, "prompt", session, text, policy)
         assert where == session
         self.reference.prompted(home, run, session, text, policy)
 
-    @rule(data=st.data(), kind=kinds, pace=paces)
-    @surviving
-    def enqueue(self, data: Any, kind: str, pace: int) -> None:
-        home, session, text = self.home(data), self.session(data), self.text(kind, pace)
-        run = self.tell(home, "enqueue", session, text)
-        self.reference.prompted(None, run, session, text, "wait")
+    def prompt_any(self, dice: Dice) -> None:
+        """What a rule does that finds nothing to do."""
+        text = self.text(dice.choice(plans.KINDS), dice.choice(PACES))
+        self.prompt_more(self.home(dice), self.session(dice), text, dice.choice(["person", "wait"]))
 
-    @precondition(lambda self: set(self.reference.texts) - set(self.reference.retracted))
-    @rule(data=st.data())
-    @surviving
-    def prompt_again_with_the_same_key(self, data: Any) -> None:
+    def prompt_again(self, dice: Dice, home: int) -> None:
         """Whoever is not sure whether a prompt came through sends it again: nothing is stored, the answer is the same."""
-        known = [id for id in self.reference.texts if id not in self.reference.retracted]
-        id = data.draw(st.sampled_from(known), label="prompt")
-        session = self.reference.where[id]
-        assert self.tell(self.home(data), "prompt", session, self.first_texts[id], "person") == (id, session)
+        if known := [id for id in self.reference.texts if id not in self.reference.retracted]:
+            id = dice.choice(known)
+            session = self.reference.where[id]
+            assert self.tell(home, "prompt", session, self.first_texts[id], "person") == (id, session)
 
     @property
     def first_texts(self) -> dict[str, str]:
@@ -171,56 +181,40 @@ class Life(RuleBasedStateMachine):
                 found[data["prompt"]] = data["parts"][0]["text"]
         return {**self.reference.texts, **found}
 
-    @precondition(lambda self: self.reference.waiting())
-    @rule(data=st.data(), kind=kinds, pace=paces)
+    @rule(dice=dice, how=st.sampled_from(["edit", "move", "send", "send", "retract", "begin"]))
     @surviving
-    def edit(self, data: Any, kind: str, pace: int) -> None:
-        one, text = self.queued(data), self.text(kind, pace)
+    def change_the_queue(self, dice: Dice, how: str) -> None:
+        home = self.home(dice)
+        if not self.reference.waiting():
+            return self.prompt_any(dice)
+        one = dice.choice(self.reference.waiting())
+        if how == "edit":
+            self.edit(home, one, dice.choice(plans.KINDS), dice.choice(PACES))
+        elif how == "move":
+            place = dice.randint(1, 4)
+            self.tell(home, "move", one.id, place)
+            self.reference.moved(one.id, place)
+        elif how == "send":
+            self.tell(home, "send", one.id)
+            self.reference.sent(one.id)
+        elif how == "retract":
+            self.tell(home, "retract", one.id)
+            self.reference.taken_back(one.id)
+        elif one.owner is None:  # a person lets a held prompt go on, or takes one that nobody waits for
+            self.tell(home, "begin", one.id)
+            self.reference.begun(one.id, home)
+
+    def edit(self, home: int, one: Prompt, kind: str, pace: int) -> None:
         if plans.rules_of(kind) != plans.rules_of(plans.kind_of(one.text)):
             kind = plans.kind_of(one.text)  # what was allowed stays as it was agreed
-            text = f"{plans.token_of(text)} {kind} {pace}"
-        self.tell(self.home(data), "edit", one.id, text)
+        self.tell(home, "edit", one.id, text := self.text(kind, pace))
         self.reference.edited(one.id, text)
 
-    @precondition(lambda self: self.reference.waiting())
-    @rule(data=st.data(), place=st.integers(1, 4))
+    @rule(dice=dice)
     @surviving
-    def move(self, data: Any, place: int) -> None:
-        one = self.queued(data)
-        self.tell(self.home(data), "move", one.id, place)
-        self.reference.moved(one.id, place)
-
-    @precondition(lambda self: self.reference.waiting())
-    @rule(data=st.data())
-    @surviving
-    def send_now(self, data: Any) -> None:
-        one = self.queued(data)
-        self.tell(self.home(data), "send", one.id)
-        self.reference.sent(one.id)
-
-    @precondition(lambda self: self.reference.waiting())
-    @rule(data=st.data())
-    @surviving
-    def take_back(self, data: Any) -> None:
-        one = self.queued(data)
-        self.tell(self.home(data), "retract", one.id)
-        self.reference.taken_back(one.id)
-
-    @precondition(lambda self: any(one.owner is None for one in self.reference.waiting()))
-    @rule(data=st.data())
-    @surviving
-    def begin_queued(self, data: Any) -> None:
-        """A person lets a held prompt go on, or takes one that nobody waits for."""
-        home = self.home(data)
-        one = data.draw(st.sampled_from([one for one in self.reference.waiting() if one.owner is None]), label="prompt")
-        self.tell(home, "begin", one.id)
-        self.reference.begun(one.id, home)
-
-    @rule(data=st.data())
-    @surviving
-    def work(self, data: Any) -> None:
+    def work(self, dice: Dice) -> None:
         """A house begins to work on what nobody in particular waits for, or ends to."""
-        home = self.home(data)
+        home = self.home(dice)
         begins = home not in self.reference.workers
         self.tell(home, "work", begins)
         self.reference.works(home, begins)
@@ -230,73 +224,61 @@ class Life(RuleBasedStateMachine):
     def at_gates(self) -> list[Run]:
         return [run for run in self.reference.active() if run.status == "running" and run.stop in plans.GATES]
 
-    @precondition(at_gates)
-    @rule(data=st.data())
+    @rule(dice=dice, gates=st.sampled_from([1, 1, 2, 3, 9]))
     @surviving
-    def go_on_a_little(self, data: Any) -> None:
-        self.let(data, data.draw(st.integers(1, 3), label="gates"))
-
-    @precondition(at_gates)
-    @rule(data=st.data())
-    @surviving
-    def go_on_to_the_end(self, data: Any) -> None:
-        self.let(data, 9)
-
-    def let(self, data: Any, gates: int) -> None:
-        run = data.draw(st.sampled_from(self.at_gates()), label="run")
+    def go_on(self, dice: Dice, gates: int) -> None:
+        if not self.at_gates():
+            return self.prompt_any(dice)
+        run = dice.choice(self.at_gates())
         assert run.home is not None
         self.tell(run.home, "let", plans.token_of(run.text), gates)
         self.reference.let(run.id, gates)
 
-    @precondition(lambda self: self.reference.asking())
-    @rule(data=st.data(), allow=st.booleans())
+    @rule(dice=dice, allow=st.booleans())
     @surviving
-    def answer(self, data: Any, allow: bool) -> None:
-        run = data.draw(st.sampled_from(self.reference.asking()), label="run")
-        ask = next(ask for ask, (of, status) in self.log.asks.items() if of == run.id and status == "open")
-        self.tell(self.home(data), "answer", ask, _answer(run.text, allow))
-        self.reference.answered(run)
+    def attend(self, dice: Dice, allow: bool) -> None:
+        """A person answers what is asked, or goes on with what waits."""
+        home = self.home(dice)
+        asked = [run for run in self.reference.active() if run.ask == "open" or run.status == "waiting"]
+        if not asked:
+            return self.prompt_any(dice)
+        run = dice.choice(asked)
+        if run.ask == "open" and (run.status == "running" or dice.random() < 0.5):
+            ask = next(ask for ask, (of, status) in self.log.asks.items() if of == run.id and status == "open")
+            self.tell(home, "answer", ask, _answer(run.text, allow))
+            self.reference.answered(run)
+        else:
+            self.tell(home, "resume", run.session)
+            self.reference.resumed(run, home)
 
-    @precondition(lambda self: any(run.status == "waiting" for run in self.reference.active()))
-    @rule(data=st.data())
+    @rule(dice=dice, how=st.sampled_from(["stop", "abort"]))
     @surviving
-    def resume(self, data: Any) -> None:
-        home = self.home(data)
-        run = data.draw(st.sampled_from([run for run in self.reference.active() if run.status == "waiting"]), label="run")
-        self.tell(home, "resume", run.session)
-        self.reference.resumed(run, home)
-
-    @rule(data=st.data())
-    @surviving
-    def stop(self, data: Any) -> None:
-        session = self.session(data)
-        active = self.reference.sessions[session].active
-        assert self.tell(self.home(data), "stop", session) == (active is not None)
-        self.reference.stopped(session)
-
-    @rule(data=st.data())
-    @surviving
-    def abort(self, data: Any) -> None:
-        home = self.home(data)
+    def stop(self, dice: Dice, how: str) -> None:
+        """A session's run is stopped from anywhere, or a prompt by whoever sent it."""
+        home, session = self.home(dice), self.session(dice)
         stands = self.reference.stands(home)
-        if ours := [*stands["runs"], *stands["waits"]]:
-            id = data.draw(st.sampled_from([id for id in self.reference.texts if id in ours]), label="prompt")
+        if how == "stop":
+            active = self.reference.sessions[session].active
+            assert self.tell(home, "stop", session) == (active is not None)
+            self.reference.stopped(session)
+        elif ours := [id for id in self.reference.texts if id in stands["runs"] or id in stands["waits"]]:
+            id = dice.choice(ours)
             self.tell(home, "abort", id)
             self.reference.aborted(id)
 
     # --- sessions, settings, files --------------------------------------------------------------------------------------------
 
-    @rule(data=st.data(), what=st.sampled_from(["title", "archived", "trashed", "language", "clock", "rebuild"]))
+    @rule(dice=dice, what=st.sampled_from(["title", "archived", "trashed", "language", "clock", "rebuild"]))
     @surviving
-    def something_else(self, data: Any, what: str) -> None:
+    def something_else(self, dice: Dice, what: str) -> None:
         """A session or a setting is changed, the clock jumps, the tables are made anew: no run takes notice."""
-        home, session = self.home(data), self.session(data)
+        home, session = self.home(dice), self.session(dice)
         if what == "language":
-            self.tell(home, "set", {what: data.draw(st.sampled_from(["de", "en"]))})
+            self.tell(home, "set", {what: dice.choice(["de", "en"])})
         elif what == "rebuild":
             self.compare(home)
         elif what == "clock":
-            jump = data.draw(st.sampled_from([86_400_000, 1_000, -5_000, -86_400_000]), label="ms")
+            jump = dice.choice([86_400_000, 1_000, -5_000, -86_400_000])
             self.shift += jump
             for one in sorted(self.homes):
                 self.tell(one, "jump", jump)
@@ -306,17 +288,18 @@ class Life(RuleBasedStateMachine):
             self.tell(home, "change", session, {what: value})
             setattr(found, what, value)
 
-    @precondition(lambda self: len(self.reference.sessions) > 1)
-    @rule(data=st.data())
+    @rule(dice=dice)
     @surviving
-    def delete(self, data: Any) -> None:
-        session = self.session(data)
-        self.tell(self.home(data), "delete", session)
+    def delete(self, dice: Dice) -> None:
+        session = self.session(dice)
+        if len(self.reference.sessions) < MOST_SESSIONS:
+            return self.prompt_anew(self.home(dice), self.text(dice.choice(plans.KINDS), dice.choice(PACES)), "person")
+        self.tell(self.home(dice), "delete", session)
         self.reference.deleted(session)
 
-    @rule(data=st.data())
+    @rule(dice=dice)
     @surviving
-    def what_must_be_refused(self, data: Any) -> None:
+    def what_must_be_refused(self, dice: Dice) -> None:
         """What comes too late, or to a session that is gone, is refused with its code and changes nothing."""
         known = self.reference
         over = [ask for ask, (_, status) in self.log.asks.items() if status != "open"]
@@ -331,8 +314,8 @@ class Life(RuleBasedStateMachine):
             *(("not_found", "change", id, {"pinned": True}) for id in known.gone),
         ]
         if wrongs:
-            code, word, *given = data.draw(st.sampled_from(wrongs), label="refused")
-            self.refused(code, self.home(data), word, *given)
+            code, word, *given = dice.choice(wrongs)
+            self.refused(code, self.home(dice), word, *given)
 
     @rule(name=st.sampled_from(["mine.txt", *plans.FILES]), text=st.none() | st.sampled_from(["by hand\n", "", "x" * 9_000]))
     @surviving
@@ -350,16 +333,16 @@ class Life(RuleBasedStateMachine):
 
     # --- processes ------------------------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: len(self.homes) < MOST_HOMES)
     @rule()
     @surviving
     def another_comes(self) -> None:
-        self.open_one()
+        if len(self.homes) < MOST_HOMES:
+            self.open_one()
 
-    @rule(data=st.data(), how=st.sampled_from(["leaves", "crashes", "all crash"]), opens=st.booleans())
+    @rule(dice=dice, how=st.sampled_from(["leaves", "crashes", "all crash"]), opens=st.booleans())
     @surviving
-    def a_process_ends(self, data: Any, how: str, opens: bool) -> None:
-        home = self.home(data)
+    def a_process_ends(self, dice: Dice, how: str, opens: bool) -> None:
+        home = self.home(dice)
         if how == "leaves":
             self.leave(home, "close")
             self.reference.closed(home)

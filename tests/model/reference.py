@@ -107,9 +107,6 @@ class Reference:
     def unknown(self) -> list[Run]:
         return [run for run in self.active() if run.home is None]
 
-    def asking(self) -> list[Run]:
-        return [run for run in self.active() if run.ask == "open"]
-
     # --- what a person does ---------------------------------------------------------------------------------------------------
 
     def prompted(self, home: int | None, id: str, session: str, text: str, policy: str) -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from stead.domain import runs
 from tests.crash.places import quick_folder
 from tests.model.killed import Killed
 from tests.model.life import Life

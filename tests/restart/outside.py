@@ -24,10 +24,10 @@ from tests.support import stead_command
 class Place:
     """A data folder, a project and a model for one test. The command line is used in the project's folder."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, env: dict[str, str] | None = None) -> None:
         self.root = root
         self.folder = project(root)
-        self.env = {"STEAD_DATA": str(root / "data"), "STEAD_CONFIG": str(root / "config")}
+        self.env = {"STEAD_DATA": str(root / "data"), "STEAD_CONFIG": str(root / "config")} if env is None else env
 
     def provide(self, server: Stamping) -> str:
         """Save the server as a provider; gives the model to name."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from stead.agent.frames import Frame
 from stead.agent.gate import parse
 from stead.agent.models.answer import Answer as Growing
 from stead.agent.models.answer import reasoning_part, text_part
@@ -175,3 +176,26 @@ async def slowly(at: Stead, pause: float) -> Reader:
         if len(reader.log) < 60:
             await asyncio.sleep(pause)
     return reader
+
+
+@pytest.mark.slow
+async def test_a_run_that_talks_without_a_pause_does_not_hide_what_others_do(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with slow() as server:
+        async with house(tmp_path) as at:
+            model = await provide(at, server)
+            server.say(Slowly([text(words("t", 4_000))], delay=0.005), Slowly([text(words("u", 40))], delay=0.01))
+            run = await at.prompt(None, "talk", project=place.folder, model=model)
+            process = place.start("run", "--stream-json", "-m", model, "go")
+            seen: list[Event[Any] | Frame] = []
+            try:
+                async for item in at.watch():
+                    seen.append(item)
+                    if isinstance(item, Event) and item.kind == "run.ended":
+                        break
+                assert item.stream != run.session, "the other run was heard of when this one ended"
+                assert any(isinstance(one, Frame) and one.session == item.stream for one in seen), "nothing was shown of it"
+            finally:
+                process.close()
+                run.abort()
+                await run.ended()

@@ -78,6 +78,31 @@ async def test_a_process_that_stood_still_too_long_has_lost_its_run_and_writes_n
 
 
 @pytest.mark.postgres
+async def test_a_process_that_stands_still_in_the_middle_of_a_commit_keeps_nobody_from_writing(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    project(tmp_path)
+    stop = "import os, signal\nat.store.submit(lambda tx: os.kill(os.getpid(), signal.SIGSTOP))"
+    child = frozen(tmp_path, postgres_url, SLOW, more=stop)
+    try:
+        session, run = await child.told()
+        async with again(tmp_path, postgres_url, models=script([{"text": "here"}]), lease_ms=LEASE_MS) as at:
+            await expired(at, run)
+            await asyncio.to_thread(at.recover)
+            assert at.run_json(run)["outcome"] == "interrupted"
+            before = events(at, session)
+            assert (await (await at.prompt(None, "other", project=tmp_path / "project", model="fake/m")).result())[
+                "outcome"
+            ] == "done"
+            thaw(child)
+            assert await child.told() == "interrupted"
+            assert events(at, session) == before
+            check(at)
+    finally:
+        child.close()
+
+
+@pytest.mark.postgres
 async def test_a_process_that_stood_still_before_it_wrote_a_file_leaves_the_file_alone(tmp_path: Path, postgres_url: str) -> None:
     folder = project(tmp_path)
     stop = """

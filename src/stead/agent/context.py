@@ -67,7 +67,7 @@ def loader(blobs: Blobs, folder: Path) -> Callable[[FilePart], bytes]:
     def load(part: FilePart) -> bytes:
         if "blob" in part:
             return blobs.get(part["blob"])
-        return attachments.load(folder, part.get("id", ""))
+        return attachments.load(folder, part.get("id", ""), part["size"])
 
     return load
 

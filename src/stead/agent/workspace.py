@@ -157,8 +157,8 @@ def settle(store: Store, root: Callable[[str], Path | None], alive: Callable[[st
             continue
         path = folder / decode_path(change.path, change.encoded)
         try:
-            for rubbish in safefile.leftovers(path.parent, path.name) if path.parent.is_dir() else ():
-                rubbish.unlink(missing_ok=True)
+            if path.parent.is_dir():
+                safefile.sweep(path.parent, path.name)
             fact = _settled(store, change, path)
         except (OSError, SteadError):
             logging.getLogger("stead.agent").warning("what became of %s is not known yet", change.path, exc_info=True)

@@ -307,7 +307,8 @@ class Stead:
         return lambda: self._frames.remove(listener)
 
     def watch(self, after: int = 0, stream: str | None = None) -> AsyncGenerator[Event[Any] | Frame]:
-        """Every committed event behind `after`, in order and without a gap, with the frames of this process between them."""
+        """Every committed event behind `after`, in order and without a gap, whichever process committed it, with the frames of live
+        text between them. Who joins while a part grows first gets one frame with all of its text so far."""
         from stead.app.watching import watch
 
         return watch(self, after, stream)

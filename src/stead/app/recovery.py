@@ -9,6 +9,7 @@ from typing import Any
 from stead.app.life import Life
 from stead.core.errors import SteadError
 from stead.domain import asks, partials, projects, queue, runs, sessions
+from stead.store import safefile
 from stead.store.database import Reads
 from stead.store.store import Store
 
@@ -46,6 +47,8 @@ def _close(store: Store, life: Life, dead: set[str]) -> None:
     from stead.agent.workspace import settle
 
     settled = settle(store, lambda session: _root_of(store, session), lambda run: _at_work(store, life, run))
+    if store.folder is not None:
+        safefile.sweep(store.folder, below=True)
     with store.view() as view:
         left = runs.left_by(view, dead)
         started = _started(view, left)

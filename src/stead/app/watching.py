@@ -77,9 +77,12 @@ async def watch(
                         yield frame
             if over:
                 return
+            due = loop.time() + POLL_SECONDS
             while True:
                 try:
-                    async with asyncio.timeout(POLL_SECONDS):
+                    if queue.empty() and loop.time() >= due:  # what is queued was shown before what would be read now
+                        raise TimeoutError
+                    async with asyncio.timeout_at(due):
                         item = await queue.get()
                 except TimeoutError:
                     upto = None

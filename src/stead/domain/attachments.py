@@ -34,12 +34,13 @@ def add(folder: Path, attachment: str, name: str, content: bytes) -> FilePart:
     return {"type": "file", "id": attachment, "name": name, "mime": mime, "kind": kind, "size": len(content)}
 
 
-def load(folder: Path, attachment: str) -> bytes:
-    """The content of an attachment. Raises `not_found`, without touching the disk for what cannot be an id."""
+def load(folder: Path, attachment: str, size: int | None = None) -> bytes:
+    """The content of an attachment; `size` bytes of it where that is known, for a power cut may leave NUL behind them. Raises
+    `not_found`, without touching the disk for what cannot be an id."""
     if not attachment.isalnum() or not attachment.isascii() or len(attachment) > 64:
         raise SteadError("not_found", "There is no such attachment.")
     try:
-        return _path(folder, attachment).read_bytes()
+        return _path(folder, attachment).read_bytes()[:size]
     except FileNotFoundError:
         raise SteadError("not_found", "There is no such attachment.") from None
 

@@ -150,10 +150,11 @@ class Blobs:
         row = self._find(digest)
         if row is None:
             raise SteadError("not_found", f"There is no blob {digest[:12]}.")
-        codec, stored = row
+        codec, stored, size = row
         try:
             raw = bytes(stored) if stored is not None else self._path(digest).read_bytes()
-            content = raw if codec == _RAW else _decompress(raw)
+            # A power cut may leave a file longer than it was, with NUL behind its content.
+            content = raw[:size] if codec == _RAW else _decompress(raw)
         except Exception as error:
             raise SteadError("store_damaged", f"Blob {digest[:12]} cannot be read: {error}.") from error
         if hashlib.sha256(content).hexdigest() != digest:
@@ -257,7 +258,11 @@ def _compress(content: bytes) -> bytes:
 
 
 def _decompress(raw: bytes) -> bytes:
-    return bytes(_zstd().decompress(raw))
+    reading = _zstd().ZstdDecompressor()
+    content = bytes(reading.decompress(raw))
+    if not reading.eof or reading.unused_data.strip(b"\0"):
+        raise ValueError("it breaks off" if not reading.eof else "something else stands behind it")
+    return content
 
 
 def _zstd() -> Any:

@@ -103,7 +103,7 @@ def _remove(path: Path) -> None:
 def _taken(path: Path) -> Iterator[bool]:
     """Whether the lock of the file that stands at `path` could be had; it is held meanwhile."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)  # also where nothing may be written
     except OSError:
         yield False
         return

@@ -17,6 +17,9 @@ from stead.store.database import Conn, Row, clean
 # One number for every stead store: the lock lives in its database, so two databases never meet.
 _WRITER_LOCK = 0x5374656164
 WAIT_MS = 5000
+STILL_MS = 3_000
+"""A process that stands still in the middle of a commit keeps everybody else from writing no longer than this: the server takes the
+connection away."""
 _WAIT = "Wait for it or end it, then try again."
 
 
@@ -129,7 +132,11 @@ class PostgresConn:
     def begin(self) -> None:
         self.q("BEGIN")
         try:  # commit order is seq order
-            self.q("SELECT set_config('lock_timeout', ?, true), pg_advisory_xact_lock(?)", (str(WAIT_MS), _WRITER_LOCK))
+            self.q(
+                "SELECT set_config('lock_timeout', ?, true), set_config('idle_in_transaction_session_timeout', ?, true),"
+                " pg_advisory_xact_lock(?)",
+                (str(WAIT_MS), str(STILL_MS), _WRITER_LOCK),
+            )
         except SteadError as error:
             if not isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
                 raise
@@ -194,7 +201,8 @@ def translate(error: psycopg.Error) -> Exception:
         return SteadError("read_only", "The database does not take writes.")
     if isinstance(error, psycopg.errors.LockNotAvailable):
         return SteadError("store_busy", "Somebody reads the database for long.", hint="Try again in a moment.")
-    if isinstance(error, (psycopg.OperationalError, psycopg.errors.AdminShutdown)):
+    lost = (psycopg.OperationalError, psycopg.errors.AdminShutdown, psycopg.errors.IdleInTransactionSessionTimeout)
+    if isinstance(error, lost):
         return SteadError("store_busy", f"The connection to the database was lost: {str(error).strip()}")
     return error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -306,7 +307,7 @@ class SQLiteConn:
         except apsw.ProtocolError:
             return self._again(sql, sound)
         except apsw.Error as error:
-            raise translate(error, self._path) from error
+            raise translate(error, self._path, self.raw.system_errno) from error
 
     def _again(self, sql: str, args: Sequence[Any]) -> list[Row]:
         """Once more what failed with SQLITE_PROTOCOL: no transaction could begin, so nothing of it was done."""
@@ -444,10 +445,12 @@ class SQLiteConn:
             _closed(self._path)
 
 
-def translate(error: apsw.Error, path: Path) -> Exception:
-    """The stable error for what SQLite said; a mistake in our own SQL stays what it is."""
+def translate(error: apsw.Error, path: Path, system: int = 0) -> Exception:
+    """The stable error for what SQLite said; a mistake in our own SQL stays what it is. `system` is the system's last error for the
+    connection: SQLite knows a full disk, and takes a quota or a limit for damage."""
     code = getattr(error, "extendedresult", 0)
-    if isinstance(error, apsw.FullError) or code in _NO_SPACE:
+    limited = code == apsw.SQLITE_IOERR_WRITE and system in (errno.EDQUOT, errno.EFBIG, errno.ENOSPC)
+    if isinstance(error, apsw.FullError) or code in _NO_SPACE or limited:
         return SteadError("disk_full", f"There is no space left to write {path}.", hint="Free some space; nothing stored was lost.")
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         from stead.store import holders

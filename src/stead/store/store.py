@@ -189,7 +189,7 @@ class Store:
 
     def _find_blob(self, digest: str) -> tuple[Any, ...] | None:
         with self.view() as view:
-            return view.one("SELECT codec, data FROM blobs WHERE hash=?", digest)
+            return view.one("SELECT codec, data, size FROM blobs WHERE hash=?", digest)
 
     def _prepare(self, migrations: Sequence[kernel.Migration], progress: Progress | None) -> None:
         """Make or migrate the kernel, then the features' tables. Reads alone where everything is as it should be."""

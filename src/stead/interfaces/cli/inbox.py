@@ -82,10 +82,12 @@ def _answer(text: str | None, *, allow: bool, deny: bool, reason: str | None, ru
 def _named(house: Stead, text: str) -> str:
     """The id of the ask that `text` names. An ask that is closed by now is found by its whole id, and refused with its state."""
     with house.store.view() as view:
-        fits = [ask.id for ask in asks.open_asks(view) if ask.id.startswith(text)]
-    if len(fits) > 1 and text not in fits:
-        raise SteadError("ambiguous", f"{out.plain(text)!r} fits {len(fits)} open questions.", details={"candidates": fits})
-    return fits[0] if len(fits) == 1 else text
+        fits = [ask for ask in asks.open_asks(view) if text and ask.id.startswith(text)]
+        titles = {ask.id: sessions.get(view, ask.session).title for ask in fits}
+    if len(fits) > 1 and text not in titles:
+        found = [{"id": ask.id, "title": titles[ask.id]} for ask in fits]
+        raise SteadError("ambiguous", f"{out.plain(text)!r} fits {len(fits)} open questions.", details={"candidates": found})
+    return fits[0].id if len(fits) == 1 else text
 
 
 def _row(shown: dict[str, Any], title: str) -> list[Any]:

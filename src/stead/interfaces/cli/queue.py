@@ -152,11 +152,11 @@ def _play(house: Stead, prompts: list[str], json: bool, *, now: bool = False) ->
 def _named(house: Stead, text: str) -> Prompt:
     """The waiting prompt that `text` names; one that waits no more is found by its whole id. Raises `not_found`, `ambiguous`."""
     with house.store.view() as view:
-        fits = [one for one in queue.waiting(view) if one.id.startswith(text)]
+        fits = [one for one in queue.waiting(view) if text and one.id.startswith(text)]
         exact = [one for one in fits if one.id == text] or fits
         if len(exact) > 1:
-            ids = [one.id for one in exact]
-            raise SteadError("ambiguous", f"{out.plain(text)!r} fits {len(exact)} prompts.", details={"candidates": ids})
+            found = [{"id": one.id, "title": one_line(text_of(view, one), LINE)} for one in exact]
+            raise SteadError("ambiguous", f"{out.plain(text)!r} fits {len(exact)} prompts.", details={"candidates": found})
         return exact[0] if exact else queue.get(view, text)
 
 

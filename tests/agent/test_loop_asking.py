@@ -10,7 +10,6 @@ import pytest
 
 from stead.agent.gate import parse
 from stead.app import Stead
-from stead.core.errors import SteadError
 from stead.domain import asks
 from tests.agent.house import events, house, kinds, project, script, status, tools, use
 

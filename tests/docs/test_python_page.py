@@ -28,5 +28,15 @@ def test_the_program_that_runs_a_prompt(tmp_path: Path) -> None:
     assert "b + a" in (tmp_path / "calc.py").read_text()
 
 
+def test_the_program_that_waits_for_a_person(tmp_path: Path) -> None:
+    (tmp_path / "calc.py").write_text("def add(a, b):\n    return a + b\n")
+    (tmp_path / "s.yaml").write_text(
+        "turns:\n  - tools: [{tool: edit, input: {path: calc.py, old: a + b, new: b + a}}]\n  - text: Mended.\n"
+        "prompts:\n  - {match: sub, turns: [{tools: [{tool: list, input: {}}]}, {text: And one more.}]}\n"
+    )
+    assert run(BLOCKS[1].replace("openai/MODEL", "script/s.yaml"), tmp_path) == "waiting edit\ndone\n"
+    assert "b + a" in (tmp_path / "calc.py").read_text()
+
+
 def test_the_program_with_the_store_alone(tmp_path: Path) -> None:
-    assert run(BLOCKS[1], tmp_path) == "[('hall',)] ['lamp.lit']\n"
+    assert run(BLOCKS[2], tmp_path) == "[('hall',)] ['lamp.lit']\n"

@@ -85,7 +85,7 @@ class Life(RuleBasedStateMachine):
         self.by_hand("mine.txt", "nobody touches this\n")
         self.open_one()
         self.prompt_anew(1, self.text(kind, pace), "person")
-        self.prompt_more(1, next(iter(self.reference.sessions)), self.text("talk", 9), "person")
+        self.prompt_more(1, next(iter(self.reference.sessions)), self.text("file", 9), "person")
         self.settle()
 
     def open_one(self) -> None:

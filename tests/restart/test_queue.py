@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stead.agent.gate import parse
+from stead.app.shown import event_json
 from stead.core.clock import ManualClock
 from stead.core.errors import SteadError
 from stead.domain import queue, runs, sessions
@@ -354,3 +355,18 @@ async def test_a_cancelled_worker_leaves_no_run_without_anybody_at_work(tmp_path
         await at.work(idle=lambda: True)
         assert len(started(at)) == 9
         check(at)
+
+
+async def test_a_long_prompt_is_whole_in_its_events_and_for_the_model(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    model = Recorded([{"text": "ok"}])
+    long = "a word " * 5000
+    async with again(tmp_path, None, models={"fake": model}) as at:
+        prompt = await at.enqueue(None, "short", project=folder, model="fake/m")
+        packed = at.store.blobs.pack([{"type": "text", "text": long}])
+        at.store.write(lambda tx: queue.edit(tx, prompt, tx.unpack(packed)))
+        more = await at.enqueue(queued(at)[0].session, long)
+        await at.work(idle=lambda: True)
+        shown = [event_json(event, at.store.blobs) for event in events(at) if event.kind in ("prompt.queued", "prompt.changed")]
+        assert [one["data"]["parts"][0]["text"] for one in shown] == ["short", long, long]
+        assert started(at) == [prompt, more] and [asked[-1] for asked in model.asked] == [("user", long)] * 2

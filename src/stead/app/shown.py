@@ -218,6 +218,8 @@ def event_json(event: Event[Any], blobs: Blobs) -> dict[str, Any]:
         fields["result"] = blobs.resolve(fields["result"])
     elif event.kind == "ask.opened":
         fields["about"] = blobs.resolve(fields["about"])
+    elif event.kind in ("prompt.queued", "prompt.changed"):
+        fields["parts"] = blobs.resolve(fields["parts"])
     return {
         "seq": event.seq,
         "kind": event.kind,

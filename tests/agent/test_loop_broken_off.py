@@ -15,6 +15,7 @@ import pytest
 
 from stead.agent import tools as agent_tools
 from stead.agent.gate import parse
+from stead.agent.live import Live
 from stead.app import Stead
 from stead.core.errors import SteadError
 from tests.agent.house import calls, events, house, kinds, parts, project, provide, script, status, tools, until, use
@@ -216,8 +217,11 @@ async def test_b078_tools_that_ran_when_the_process_died_are_closed_and_the_sess
         assert (await (await at.prompt(run.session, "there?")).result())["result"] == "here"
 
 
-async def test_b076_a_call_that_died_with_its_process_claims_no_duration_it_cannot_know(tmp_path: Path) -> None:
+async def test_b076_a_call_that_died_with_its_process_claims_no_duration_it_cannot_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The next start may be a day later: how long the call ran, nobody saw."""
+    monkeypatch.setattr(Live, "spawned", lambda self, process: None)  # else the start of the shell is a sign of life
     folder = project(tmp_path)
     at = house(tmp_path, models=script([{"tools": [use("bash", command="sleep 30"), use("list")]}, {"text": "ok"}]))
     run = await at.prompt(None, "go", project=folder, model="fake/m", rules=BASH)

@@ -152,15 +152,19 @@ class Inside:
     async def owner(self) -> str | None:
         return self.at.life.id
 
-    async def rebuilt(self) -> list[str]:
-        """The tables that a rebuild changed."""
+    async def rebuilt(self) -> dict[str, Any]:
+        """The rows that a rebuild took away and brought, by table."""
         return await asyncio.to_thread(self._rebuilt)
 
-    def _rebuilt(self) -> list[str]:
+    def _rebuilt(self) -> dict[str, Any]:
         live = self.at.store.dump()
         self.at.store.rebuild()
         now = self.at.store.dump()
-        return [table for table in live if live[table] != now[table]]
+        return {
+            table: (set(live[table]) - set(now[table]), set(now[table]) - set(live[table]))
+            for table in live
+            if live[table] != now[table]
+        }
 
     async def stands(self) -> dict[str, Any]:
         """Where this house's runs stand still (run: stop, gates passed, gates it may still pass; `going` where it does not), which

@@ -200,7 +200,7 @@ class Life(RuleBasedStateMachine):
         elif how == "retract":
             self.tell(home, "retract", one.id)
             self.reference.taken_back(one.id)
-        elif one.owner is None:  # a person lets a held prompt go on, or takes one that nobody waits for
+        elif one.owner in (None, home):  # a person lets a held prompt go on, or waits for one, from this door too
             self.tell(home, "begin", one.id)
             self.reference.begun(one.id, home)
 
@@ -365,7 +365,8 @@ class Life(RuleBasedStateMachine):
     # --- looking --------------------------------------------------------------------------------------------------------------
 
     def compare(self, home: int) -> None:
-        assert self.tell(home, "rebuilt") == [], "a rebuild gives other rows"
+        differ = self.tell(home, "rebuilt")
+        assert not differ, f"a rebuild gives other rows: {differ}"
 
     def settle(self) -> None:
         """Wait until every house stands where the reference says, then look at all that can be seen."""

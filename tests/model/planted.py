@@ -24,7 +24,7 @@ class Fault:
     attribute: str
     made: Callable[[Any], Any]
     tells: str
-    examples: int = 40
+    examples: int = 200
     """Within how many examples of the small form it is found."""
 
 

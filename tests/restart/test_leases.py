@@ -82,7 +82,7 @@ async def test_a_process_that_stands_still_in_the_middle_of_a_commit_keeps_nobod
     tmp_path: Path, postgres_url: str
 ) -> None:
     project(tmp_path)
-    stop = "import os, signal\nat.store.submit(lambda tx: os.kill(os.getpid(), signal.SIGSTOP))"
+    stop = "import os, signal, time\nat.store.submit(lambda tx: (os.kill(os.getpid(), signal.SIGSTOP), time.sleep(1)))"
     child = frozen(tmp_path, postgres_url, SLOW, more=stop)
     try:
         session, run = await child.told()
@@ -106,8 +106,10 @@ async def test_a_process_that_stands_still_in_the_middle_of_a_commit_keeps_nobod
 async def test_a_process_that_stood_still_before_it_wrote_a_file_leaves_the_file_alone(tmp_path: Path, postgres_url: str) -> None:
     folder = project(tmp_path)
     stop = """
-import os, signal
-at.store.listen(lambda log: [os.kill(os.getpid(), signal.SIGSTOP) for event in log if event.kind == "change.captured"])
+import os, signal, time
+at.store.listen(
+    lambda log: [(os.kill(os.getpid(), signal.SIGSTOP), time.sleep(1)) for event in log if event.kind == "change.captured"]
+)
 """
     turns = [
         {"text": "word " * 40, "chunk": 5, "delay_ms": 5, "tools": [use("write", path="calc.py", content="mine\n")]},

@@ -147,6 +147,29 @@ async def test_a_part_that_is_stored_stands_once_while_the_answer_goes_on(
         assert (await run.result())["outcome"] == "done"
 
 
+async def test_a_call_that_failed_is_paid_for_once_when_the_program_dies_before_the_run_ends(
+    url: str | None, tmp_path: Path, no_waits: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with slow() as server:
+        at = house(tmp_path, database_url=url)
+        model = await provide(at, server)
+        server.say(*(Slowly(TALK, delay=0.004, cut=40) for _ in range(5)))
+
+        async def never(*_: Any) -> None:
+            await asyncio.sleep(20)
+
+        monkeypatch.setattr(Loop, "_end", never)
+        run = await at.prompt(None, "go", project=project(tmp_path), model=model)
+        await until(lambda: len(events(at, run.session, "call.ended")) == 5)
+        crash(at)
+        await leave(at)
+        async with house(tmp_path, database_url=url) as at:
+            assert [row["purpose"] for row in calls(at, run.id)] == ["failed"] * 5
+            (cut,) = [part for part in parts(at, run) if part["type"] == "text"]
+            assert cut["cut"] is True and cut["text"].startswith("t0000 ")
+            assert rows(at) == {}
+
+
 ODD = ["a\0b", "\ud83d", "\udc00 lone", "👩‍👩‍👧", "\u2028", "ß" * 3000, "\x7f\x1b[31m", "e\u0301"]
 
 

@@ -55,6 +55,13 @@ class RunHandle:
         self._task = asyncio.create_task(self._work(connection), name=f"run-{self.id}")
         self._task.add_done_callback(lambda _: self._house.forget(self))
 
+    def wait_for(self, ask: Asker | None) -> bool:
+        """Somebody else here waits for the same prompt: they share this handle while it waits. `ask` is how they are asked."""
+        if self.run is not None or self._task is None or self._task.done():
+            return False
+        self._ask = ask or self._ask
+        return True
+
     async def result(self) -> dict[str, Any]:
         """Wait for the end and give the run as `Stead.run_json` does; where calls were refused because nobody could be asked, also
         `refused`: the options that would have let them through. Cancelling the wait does not abort the run."""
@@ -75,8 +82,7 @@ class RunHandle:
         """End the run now; its open calls get their results and it is stored as aborted. A prompt that still waits for its turn is
         held in the queue. Returns at once."""
         if self._task is not None and not self._task.done():
-            # Not before its first step: a task that never began would leave its run to nobody.
-            self._task.get_loop().call_soon(self._task.cancel)
+            self._task.cancel()
 
     def leave(self) -> None:
         """Like `abort`; but a prompt that still waits goes on waiting, for any process."""

@@ -250,6 +250,9 @@ class Stead:
                 queue.send(tx, prompt)
 
         await self.store.commit(let_go, actor=LOCAL_ACTOR)
+        here = self._running.get(prompt)
+        if here is not None and here.wait_for(on_ask):
+            return here
         return self._take(RunHandle(self, prompt, session, None, on_ask))
 
     async def work(self, *, most: int = 4, idle: Callable[[], bool] = lambda: False) -> None:
@@ -264,8 +267,9 @@ class Stead:
         return list(self._running.values())
 
     def forget(self, handle: RunHandle) -> None:
-        """A run of this process ended; its handle says so."""
-        self._running.pop(handle.id, None)
+        """A run of this process ended; its handle says so. Another handle may have taken it up again by now."""
+        if self._running.get(handle.id) is handle:
+            del self._running[handle.id]
 
     def stop(self, session: str, *, by: str = LOCAL_ACTOR) -> bool:
         """Ask for the session's run to end, whichever process owns it. False when nothing runs there."""

@@ -106,23 +106,33 @@ async def watch(
 
 
 class _Others:
-    """The open parts of other processes' runs."""
+    """The open parts of other processes' runs, and what their tools print, until that is more than is kept."""
 
     def __init__(self, house: Stead) -> None:
         self._house = house
         self._seen: dict[tuple[str, int, int], int] = {}
+        self._printed: dict[tuple[str, int, int], str] = {}
 
     def grown(self, view: Reads) -> list[Frame]:
         """Frames with what has been kept since the last look, one for each part."""
         from stead.agent.frames import Frame
+        from stead.agent.live import TOOL_BYTES
 
         found = partials.growth(view, self._seen)
         mine = {handle.run.id for handle in self._house.running() if handle.run is not None}
-        return [
+        frames = [
             Frame(piece.kind, session, run, f"{session}.{message}.{piece.n}", piece.start, piece.text)
             for session, message, run, piece in found
             if run not in mine
         ]
+        before, self._printed = self._printed, {}
+        for session, message, n, run, output in partials.outputs(view):
+            shown = before.get((session, message, n), "")
+            whole = len(output.encode("utf-8", "surrogatepass")) <= 2 * TOOL_BYTES  # of more, the middle is left out
+            if whole and len(output) > len(shown) and run not in mine:
+                frames.append(Frame("tool_output", session, run, f"{session}.{message}.{n}", len(shown), output[len(shown) :]))
+            self._printed[session, message, n] = output
+        return frames
 
 
 def _on_screen(house: Stead, found: Sequence[Event[Any]], queue: asyncio.Queue[Event[Any] | Frame | None]) -> list[Frame]:

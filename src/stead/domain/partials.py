@@ -148,6 +148,12 @@ def growth(view: Reads, seen: dict[tuple[str, int, int], int]) -> list[tuple[str
     return found
 
 
+def outputs(view: Reads) -> list[tuple[str, int, int, str, str]]:
+    """Of every tool call at work: session, message, part, run and what is kept of its output."""
+    rows = view.q("SELECT session, message, n, run, output FROM open_tool_calls ORDER BY 1, 2, 3")
+    return [(session, message, n, run, _text(output)) for session, message, n, run, output in rows]
+
+
 def model_call(view: Reads, run: str) -> dict[str, Any] | None:
     """What the ledger is to hold of the run's model call that nobody saw the end of."""
     row = view.one("SELECT fact FROM open_model_calls WHERE run=?", run)

@@ -221,7 +221,7 @@ async def test_b076_a_call_that_died_with_its_process_claims_no_duration_it_cann
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next start may be a day later: how long the call ran, nobody saw."""
-    monkeypatch.setattr(Live, "spawned", lambda self, process: None)  # else the start of the shell is a sign of life
+    monkeypatch.setattr(Live, "spawned", lambda self, process, so_far: None)  # else the start of the shell is a sign of life
     folder = project(tmp_path)
     at = house(tmp_path, models=script([{"tools": [use("bash", command="sleep 30"), use("list")]}, {"text": "ok"}]))
     run = await at.prompt(None, "go", project=folder, model="fake/m", rules=BASH)

@@ -42,7 +42,7 @@ class Life(RuleBasedStateMachine):
         self.lives += 1
         self.store = open_store(self.folder, house.FEATURES, clock=ManualClock())
         dead = dead_owners(self.folder / "locks")
-        closed = self.store.write(lambda tx: runs.recover(tx, dead))
+        closed = house.recover(self.store, *dead)
         for owner in dead:
             forget_owner(self.folder / "locks", owner)
         assert closed == [run.id for run in self.running.values()]
@@ -119,7 +119,7 @@ class Life(RuleBasedStateMachine):
         run = self.running.pop(name)
 
         def job(tx: Any) -> list[bool]:
-            runs.close_calls(tx, run, tx.now)
+            runs.close_calls(tx, run, why="The run ended")
             return [runs.end(tx, run.id, outcome, steps=0), runs.end(tx, run.id, "limit", steps=0)]
 
         assert self.store.write(job) == [True, False]

@@ -52,6 +52,14 @@ def to_file(data: Path) -> None:
 
 
 class _Format(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, with the trace in our own words: another handler's are kept with the record, and tell more."""
+        kept, record.exc_text = record.exc_text, None
+        try:
+            return super().format(record)
+        finally:
+            record.exc_text = kept
+
     def formatException(self, ei: _Fault) -> str:
         """The trace with the type of each exception in the chain; see the module for what is said of its message."""
         import traceback

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from stead.agent import gate, orphans, tools
+from stead.agent import closing, gate, orphans, tools
 from stead.agent.tools import paths
 from stead.agent.tools.base import Input, Interrupted, Result, Tool
 from stead.agent.tools.talk import ASK
@@ -47,7 +47,7 @@ class Calls:
     async def one(self, n: int, part: ToolPart) -> ToolPart:
         """Bring one pending call to its end and give the part with its result."""
         if part["status"] == "running" and part["tool"] != ASK.name:  # begun by a process that died, and never run twice
-            return await self._end(n, part, runs.unknown_result(None, why="The program ended"))
+            return await self._end(n, part, runs.unknown_result(None, why=closing.DIED))
         if part.get("cut"):
             error = "The arguments were cut off before they were complete, so nothing was executed. Send a shorter call."
             return await self._end(n, part, {"status": "error", "error": error})
@@ -134,7 +134,8 @@ class Calls:
                 if answer is None:
                     asks.close(tx, found.id, "nobody could be asked")
                 else:
-                    asks.answer(tx, found.id, answer, by=str(answer.get("by") or LOCAL_ACTOR))
+                    said = {name: value for name, value in answer.items() if name != "by"}
+                    asks.answer(tx, found.id, said, by=str(answer.get("by") or LOCAL_ACTOR))
             return asks.get(tx, found.id)
 
         return _answer(await loop.commit(settled))
@@ -199,8 +200,8 @@ class Calls:
             result = await tools.perform(tool, given, self._context(n, part, judged))
         except Interrupted as cut:
             ran = round(cut.seconds * 1000)
-            told = runs.unknown_result(ran, why="The run was aborted", output=cut.partial.output)
-            loop.early.append((n, part["call"], told))
+            told = runs.unknown_result(ran, why=closing.ABORTED, output=cut.partial.output)
+            loop.early[n] = told
             raise
         finally:
             loop.live.end_tool()

@@ -1,7 +1,8 @@
-"""Closing a run that nobody works on any more: what was on the screen, each open call, what the model call cost, the end itself.
+"""Closing a run, whoever does it: what was on the screen, each open call, what the model call cost, the end itself.
 
-Two steps, because a job may not wait: `look` gathers what is known outside of any transaction, `close` writes it in one job and
-decides again by the state it finds. So it may run any number of times, in any number of processes, and be killed anywhere.
+Two steps, because a job may not wait: what is known is gathered (`Left`) outside of any transaction, by the loop that worked on the
+run or, where its process died, by `look`; then one job writes it and decides again by the state it finds. So a recovery may run any
+number of times, in any number of processes, and be killed anywhere.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, cast
 from stead.core.events import decode
 from stead.core.parts import PatchFile, PatchPart
 from stead.domain import asks, changes, partials, queue, runs, sessions
-from stead.domain.runs import INTERRUPTED, Run
+from stead.domain.runs import INTERRUPTED, Outcome, Run
 from stead.domain.sessions import CallEnded
 from stead.store.blobs import Packed
 from stead.store.database import Reads
@@ -21,23 +22,24 @@ from stead.store.log import Tx
 from stead.store.store import Store
 
 
-class Lost(Exception):
-    """The run is not this process's to work on any more: it ended, or another process took it over."""
+class Lost(BaseException):
+    """The run is not this process's to work on any more: it ended, or another process took it over. No fault, so no Exception."""
 
 
 HELD = "The run before it was interrupted."
-DIED = "The program ended"
+DIED, ABORTED, ENDED = "The program ended", "The run was aborted", "The run ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a run without a process left behind: the parts that were growing and the results of its open calls, by part number, and
-    the ledger's row for the model call under way."""
+    """What a run leaves open at its end: the parts that were growing and the results of its open calls, by part number, the
+    ledger's row for the model call under way, the first part number that was never on a screen."""
 
     run: Run
     parts: dict[int, Packed]
     results: dict[int, Packed]
     cost: CallEnded | None
+    free: int = 0
 
 
 def look(store: Store, run: Run, *, why: str = DIED, until: int | None = None, found: Mapping[int, str] | None = None) -> Left:
@@ -79,25 +81,60 @@ def interrupt(tx: Tx, left: Left) -> bool:
         partials.close_run(tx, run)
         runs.wait(tx, run, ask.id)
         return False
-    _close(tx, left, DIED)
-    notice = {"type": "notice", "code": "run_interrupted", "text": INTERRUPTED}
-    sessions.add_part(tx, run.session, run.message, sessions.next_part(tx, run.session, run.message), notice, run=run.id)
     queue.hold_session(tx, run.session, HELD)
     error = {"code": "run_interrupted", "message": INTERRUPTED}
-    runs.end(tx, run.id, "interrupted", steps=runs.count_steps(tx, run), error=error)
+    end(tx, left, "interrupted", why=DIED, error=error, notice={"type": "notice", "code": "run_interrupted", "text": INTERRUPTED})
     return True
 
 
-def abort(tx: Tx, left: Left, why: str) -> bool:
+def abort(tx: Tx, left: Left) -> bool:
     """End a run that waits for a person, or whose process died, because somebody wanted it to end. True when this ended it."""
     now = runs.get(tx, left.run.id)
     if now.status == "ended" or (now.owner, now.epoch) != (left.run.owner, left.run.epoch):
         return False
-    _close(tx, left, why)
-    return runs.end(tx, now.id, "aborted", steps=runs.count_steps(tx, now))
+    end(tx, left, "aborted", why=ABORTED)
+    return True
 
 
-def patch_of(view: Reads, run: runs.Run, after: int) -> PatchPart | None:
+def end(
+    tx: Tx,
+    left: Left,
+    outcome: Outcome,
+    *,
+    why: str,
+    error: dict[str, Any] | None = None,
+    notice: dict[str, Any] | None = None,
+) -> None:
+    """Close everything that is open and end the run. `why` is told in the results of its open calls. The caller has made sure that
+    the run has not ended."""
+    run = left.run
+    stored = {n for n, _ in sessions.message(tx, run.session, run.message).parts}
+    for n, packed in left.parts.items():
+        if n not in stored:  # it may have closed in the very moment of the end
+            sessions.add_part(tx, run.session, run.message, n, tx.unpack(packed), run=run.id)
+    runs.close_calls(tx, run, why=why, results={n: tx.unpack(packed) for n, packed in left.results.items()})
+    for part in (missing_patch(tx, run), notice):
+        if part is not None:
+            n = max(left.free, sessions.next_part(tx, run.session, run.message))
+            sessions.add_part(tx, run.session, run.message, n, part, run=run.id)
+    if left.cost is not None:
+        tx.append(run.session, left.cost, run=run.id)
+    asks.close_open(tx, run.session, run.id, why)
+    partials.close_run(tx, run)
+    runs.end(tx, run.id, outcome, steps=runs.count_steps(tx, run), error=error)
+
+
+def missing_patch(view: Reads, run: Run) -> PatchPart | None:
+    """What the last step changed in files, where that is no part yet. Calls run only behind a stored step, so a message without one
+    (the run was steered, and died in its next answer) has changed nothing."""
+    parts = sessions.message(view, run.session, run.message).parts
+    kinds = [part.get("type") if isinstance(part, dict) else None for _, part in parts]
+    if "step" not in kinds or "patch" in kinds[len(kinds) - kinds[::-1].index("step") :]:
+        return None
+    return _patch_of(view, run, runs.last_step(view, run))
+
+
+def _patch_of(view: Reads, run: runs.Run, after: int) -> PatchPart | None:
     """What the run's calls behind `after` changed, file by file; None when that is nothing."""
     sums: dict[str, PatchFile] = {}
     for change in changes.listed(view, run.session, run=run.id, after=after):
@@ -105,26 +142,3 @@ def patch_of(view: Reads, run: runs.Run, after: int) -> PatchPart | None:
         file["additions"] += change.additions
         file["deletions"] += change.deletions
     return {"type": "patch", "files": list(sums.values())} if sums else None
-
-
-def _close(tx: Tx, left: Left, why: str) -> None:
-    run = left.run
-    stored = {n for n, _ in sessions.message(tx, run.session, run.message).parts}
-    for n, packed in left.parts.items():
-        if n not in stored:
-            sessions.add_part(tx, run.session, run.message, n, tx.unpack(packed), run=run.id)
-    runs.close_calls(tx, run, why=why, results={n: tx.unpack(packed) for n, packed in left.results.items()})
-    _add_patch(tx, run)
-    if left.cost is not None:
-        tx.append(run.session, left.cost, run=run.id)
-    asks.close_open(tx, run.session, run.id, why)
-    partials.close_run(tx, run)
-
-
-def _add_patch(tx: Tx, run: Run) -> None:
-    """What the last step changed in files is a part of its own, however the run ended."""
-    parts = sessions.message(tx, run.session, run.message).parts
-    kinds = [part.get("type") if isinstance(part, dict) else None for _, part in parts]
-    newest = kinds[::-1].index("step") if "step" in kinds else len(kinds)
-    if "patch" not in kinds[len(kinds) - newest :] and (patch := patch_of(tx, run, runs.last_step(tx, run))):
-        sessions.add_part(tx, run.session, run.message, sessions.next_part(tx, run.session, run.message), patch, run=run.id)

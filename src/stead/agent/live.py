@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from stead.agent.closing import Lost
 from stead.agent.frames import Frame
 from stead.core.parts import Part
 from stead.core.text import cut_bytes, tail_bytes
@@ -259,7 +260,10 @@ class Live:
         assert done is not None
         self._saving, self._writing = None, 0
         self._kept.set()
-        if (error := done.exception()) is not None:
+        error = done.exception()
+        if isinstance(error, Lost):
+            self._error = error
+        elif error is not None:
             logging.getLogger("stead.agent").warning("what is on the screen could not be kept: %s", error)
             self._error = error
         elif self._unsaved >= SAVE_BYTES:

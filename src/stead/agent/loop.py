@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from stead.agent import context
+from stead.agent import closing, context
 from stead.agent.answers import Answers
 from stead.agent.calls import Asker, Calls, Waiting
-from stead.agent.closing import Lost, patch_of
+from stead.agent.closing import Lost
 from stead.agent.connect import Connection
 from stead.agent.frames import Frame, Publish
 from stead.agent.gate import Rule
@@ -27,7 +27,7 @@ from stead.agent.models.count import part_chars
 from stead.agent.workspace import see_through
 from stead.core.errors import SteadError
 from stead.core.parts import NO_TOKENS, Part, ToolPart
-from stead.domain import asks, partials, queue, runs, sessions, usage
+from stead.domain import partials, queue, runs, sessions, usage
 from stead.domain.runs import Outcome, Run
 from stead.store.log import Tx
 from stead.store.store import Store
@@ -71,10 +71,8 @@ class Loop:
     prompt: str = ""
     flags: list[str] = field(default_factory=list)
     """What `--allow` would need to say for the calls that were refused because nobody could be asked."""
-    early: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
-    """Results of calls that an abort ended: (part number, call, result)."""
-    changes_after: int | None = None
-    """While calls are being run: the `seq` behind which their changes stand."""
+    early: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Results of calls that an abort ended, by part number."""
     answers: Answers = field(init=False)
     live: Live = field(init=False)
     _chars: int = 0
@@ -181,14 +179,11 @@ class Loop:
 
     async def _calls(self, pending: list[tuple[int, ToolPart]]) -> None:
         calls = Calls(self)
-        with self.store.view() as view:
-            self.changes_after = runs.last_step(view, self.run)
         for n, part in pending:
             done = await calls.one(n, part)
             self.parts = [(at, done if at == n else old) for at, old in self.parts]
         with self.store.view() as view:
-            patch = patch_of(view, self.run, self.changes_after)
-        self.changes_after = None  # what is added now is committed, cancelled or not
+            patch = closing.missing_patch(view, self.run)
         if patch:
             await self.add(self.take_number(), patch)
 
@@ -285,30 +280,14 @@ class Loop:
 
     async def _end(self, outcome: Outcome, error: dict[str, Any] | None) -> None:
         """Close everything that is open and end the run, in one job that no cancellation can take back."""
-        run, blobs = self.run, self.store.blobs
-        why = {"aborted": "The run was aborted"}.get(outcome, "The run ended")
         self.live.stop()
-        cuts = [(n, blobs.pack(part)) for n, part in self.live.cut()]
-        early = [(n, call, blobs.pack(result)) for n, call, result in self.early]
-        cost = self.answers.broken_off("aborted" if outcome == "aborted" else "failed")
-
-        def job(tx: Tx) -> None:
-            stored = {n for n, _ in sessions.message(tx, run.session, run.message).parts} if cuts else set()
-            for n, packed in cuts:
-                if n not in stored:  # it may have closed in the very moment of the cancellation
-                    sessions.add_part(tx, run.session, run.message, n, tx.unpack(packed), run=run.id)
-            for n, call, packed in early:
-                fact = sessions.ToolEnded(message=run.message, n=n, call=call, result=tx.unpack(packed))
-                tx.append(run.session, fact, run=run.id)
-            runs.close_calls(tx, run, why=why)
-            if self.changes_after is not None and (patch := patch_of(tx, run, self.changes_after)):
-                n = max(self.next_n, sessions.next_part(tx, run.session, run.message))
-                sessions.add_part(tx, run.session, run.message, n, patch, run=run.id)
-            asks.close_open(tx, run.session, run.id, why)
-            partials.close_run(tx, run)
-            if cost is not None:
-                tx.append(run.session, cost, run=run.id)
-            runs.end(tx, run.id, outcome, steps=runs.count_steps(tx, run), error=error)
-
+        pack, why = self.store.blobs.pack, closing.ABORTED if outcome == "aborted" else closing.ENDED
+        left = closing.Left(
+            run=self.run,
+            parts={n: pack(part) for n, part in self.live.cut()},
+            results={n: pack(result) for n, result in self.early.items()},
+            cost=self.answers.broken_off("aborted" if outcome == "aborted" else "failed"),
+            free=self.next_n,
+        )
         with suppress(asyncio.CancelledError, Lost):
-            await see_through(asyncio.wrap_future(self.submit(job)))
+            await see_through(asyncio.wrap_future(self.submit(lambda tx: closing.end(tx, left, outcome, why=why, error=error))))

@@ -54,7 +54,7 @@ def _purge(house: Stead, blobs: set[str]) -> None:
 def _forget(tx: Tx, session: str, keep: bool) -> tuple[list[str], list[str], set[str]]:
     gone = sessions.with_children(tx, session)
     blobs = {digest for one in gone for digest in names_in(data for (data,) in tx.q("SELECT data FROM events WHERE stream=?", one))}
-    files = [] if keep else [file for one in gone for file in sessions.attachments_of(tx, one)]
+    files = [] if keep else attachments.only_of(tx, gone)
     for one in gone:
         if runs.active(tx, one) is not None:
             raise SteadError("conflict", f"Session {one} has a run that does not end.", hint="Try again in a moment.")

@@ -11,7 +11,6 @@ from stead.core.events import Event
 from stead.domain import runs, sessions
 from stead.store import check
 from stead.store.check import Check, Walk
-from stead.store.lock import living
 
 if TYPE_CHECKING:
     from stead.app.house import Stead
@@ -121,9 +120,8 @@ class Story:
 
 def _runs(house: Stead, story: Story) -> Check:
     faults = list(story.faults)
-    if house.store.database.name == "sqlite":  # elsewhere a run may be worked on by another machine
-        alive = {about["id"] for about in living(house.data / "locks")}
-        faults += [f"run {run} works under a dead process" for run, owner in story.working.items() if owner not in alive]
+    dead = house.life.dead(set(story.working.values()))
+    faults += [f"run {run} works under a dead process" for run, owner in story.working.items() if owner in dead]
     said = f"{story.ended:,} ended, each once and with all its calls; {len(story.working):,} at work."
     return Check("runs", not faults, "; ".join(faults[:5]) + "." if faults else said)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stead.domain import (
     asks,
+    attachments,
     changes,
     owners,
     partials,
@@ -33,5 +34,6 @@ FEATURES = (
     changes.FEATURE,
     permissions.FEATURE,
     todos.FEATURE,
+    attachments.FEATURE,
     usage.FEATURE,
 )

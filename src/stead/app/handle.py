@@ -79,8 +79,8 @@ class RunHandle:
             await asyncio.sleep(POLL_SECONDS)
 
     def abort(self) -> None:
-        """End the run now; its open calls get their results and it is stored as aborted. A prompt that still waits for its turn is
-        held in the queue. Returns at once."""
+        """End the run now, if it is at work here; its open calls get their results and it is stored as aborted. A prompt that still
+        waits for its turn is held in the queue. Returns at once. A run at work elsewhere is ended by `Stead.stop`."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
 

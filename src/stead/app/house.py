@@ -196,15 +196,19 @@ class Stead:
             await asyncio.to_thread(self.recover)
 
     def _take(self, handle: RunHandle, connection: Connection | None = None) -> RunHandle:
+        """Work here on what the handle holds; where that is already done here, by the handle that does it."""
+        here = self._running.get(handle.id)
+        if here is not None and here.run is not None and handle.run is not None and here.run.epoch == handle.run.epoch:
+            return here
         self._running[handle.id] = handle
         handle.start(connection)
         return handle
 
-    def take(self, run: runs.Run) -> RunHandle:
-        """Work here on a run that was just begun under this process's name."""
+    def take(self, run: runs.Run, *, on_ask: Asker | None = None) -> RunHandle:
+        """Work here on a run that was just begun under this process's name. Idempotent."""
         from stead.app.handle import RunHandle
 
-        return self._take(RunHandle(self, run.id, run.session, run))
+        return self._take(RunHandle(self, run.id, run.session, run, on_ask))
 
     def _mine(self, run: runs.Run) -> bool:
         return run.owner == self.life.id

@@ -37,9 +37,8 @@ def end_unowned(store: Store, run: runs.Run) -> None:
     """End a run on which no process works: one that waits for a person, or whose process died."""
     from stead.agent import closing
 
-    why = "The run was aborted"
-    left = closing.look(store, run, why=why)
-    store.write(lambda tx: closing.abort(tx, left, why))
+    left = closing.look(store, run, why=closing.ABORTED)
+    store.write(lambda tx: closing.abort(tx, left))
 
 
 def _close(store: Store, life: Life, dead: set[str]) -> None:

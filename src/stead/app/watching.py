@@ -7,12 +7,13 @@ middle of a part first gets one frame with all of its text so far.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from stead.core.events import Event
 from stead.domain import partials
+from stead.domain import queue as prompts
 from stead.domain.runs import RunSteered
 from stead.domain.sessions import PartAdded
 from stead.store.database import Reads
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.1
 """How often it is looked what other processes committed."""
 _PAGE = 1000
+_MOST_WAITING = 10_000
+"""Events and frames that wait for a slow reader before they are thrown away; it reads them again from where they are kept."""
 
 
 async def follow(house: Stead, handle: RunHandle, after: int) -> AsyncGenerator[Event[Any] | Frame]:
     """See `Stead.follow`."""
     done = asyncio.ensure_future(handle.ended())
-    ours = {handle.id}
+    with house.store.view() as view:
+        ours = {handle.id, prompts.became(view, handle.id)}
     try:
         async with aclosing(watch(house, after, handle.session, done)) as items:
             async for item in items:
@@ -50,13 +54,21 @@ async def watch(
     """See `Stead.watch`. Where there is `done`, it ends behind what was committed and shown when that was."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[Event[Any] | Frame | None] = asyncio.Queue()
+    late = False
 
-    def heard(events: Sequence[Event[Any]]) -> None:
-        for event in events:
-            loop.call_soon_threadsafe(queue.put_nowait, event)
+    def put(items: Sequence[Event[Any] | Frame]) -> None:
+        """Who reads too slowly is not waited for, and nothing piles up: it will read again, from the log and from the screen."""
+        nonlocal late
+        if queue.qsize() >= _MOST_WAITING:
+            late = True
+            while not queue.empty():
+                queue.get_nowait()
+        for item in items if not late else ():
+            queue.put_nowait(item)
 
     store, others = house.store, _Others(house)
-    stop_events, stop_frames = store.listen(heard), house.on_frame(queue.put_nowait)  # first listen, then read
+    stop_events = store.listen(lambda events: _soon(loop, put, events))  # first listen, then read
+    stop_frames = house.on_frame(lambda frame: put([frame]))
     if done is not None:
         done.add_done_callback(lambda _: queue.put_nowait(None))
     try:
@@ -79,6 +91,9 @@ async def watch(
                 return
             due = loop.time() + POLL_SECONDS
             while True:
+                if late:
+                    late, upto, joined, over = False, None, False, done is not None and done.done()
+                    break
                 try:
                     if queue.empty() and loop.time() >= due:  # what is queued was shown before what would be read now
                         raise TimeoutError
@@ -103,6 +118,10 @@ async def watch(
     finally:
         stop_events()
         stop_frames()
+
+
+def _soon(loop: asyncio.AbstractEventLoop, put: Callable[[Sequence[Event[Any]]], None], events: Sequence[Event[Any]]) -> None:
+    loop.call_soon_threadsafe(put, events)
 
 
 class _Others:

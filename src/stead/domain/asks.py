@@ -113,12 +113,29 @@ def open_ask(tx: Tx, ask: str, session: str, run: str, *, kind: Kind, message: i
 
 
 def answer(tx: Tx, ask: str, value: dict[str, Any], *, by: str) -> Ask:
-    """Answer an open ask. Raises `not_found`, or `ask_closed` when it was answered or withdrawn before."""
+    """Answer an open ask: `{"text": str}`, or `{"allow": bool, "reason"?: str, "rules"?: [str]}`. Raises `not_found`, `ask_closed`
+    when it was answered or withdrawn before, `usage` for an answer of another shape."""
     found = get(tx, ask)
     if found.status != "open":
         raise SteadError("ask_closed", f"This question is {found.status} and takes no answer.", details={"status": found.status})
+    _check(found.kind, value)
     tx.append(found.session, AskAnswered(ask=ask, answer=value, by=by), run=found.run)
     return get(tx, ask)
+
+
+_NEEDED: dict[str, dict[str, type]] = {"question": {"text": str}, "approval": {"allow": bool}}
+_ALLOWED: dict[str, dict[str, type]] = {"question": {"text": str}, "approval": {"allow": bool, "reason": str, "rules": list}}
+
+
+def _check(kind: Kind, value: dict[str, Any]) -> None:
+    what = "a question" if kind == "question" else "an approval"
+    for name, wanted in _NEEDED[kind].items():
+        if not isinstance(value.get(name), wanted):
+            raise SteadError("usage", f"The answer to {what} needs {name!r}.")
+    for name, given in value.items():
+        known = _ALLOWED[kind].get(name)
+        if known is None or not isinstance(given, known):
+            raise SteadError("usage", f"{name!r} does not belong into the answer to {what}, or is of the wrong kind.")
 
 
 def close(tx: Tx, ask: str, reason: str) -> None:

@@ -1,16 +1,59 @@
-"""Attachments: files that a person gives to a prompt. The content lies under `attachments/<id>.att`, never in an event."""
+"""Attachments: files that a person gives to a prompt. The content lies under `attachments/<id>.att`, never in an event; the table
+says which sessions refer to it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from stead.core.errors import SteadError
+from stead.core.events import Event
 from stead.core.parts import FilePart
+from stead.domain.queue import PromptChanged, PromptQueued
+from stead.domain.sessions import PartAdded, SessionDeleted
 from stead.store import safefile
+from stead.store.database import Reads
+from stead.store.feature import Feature
+from stead.store.log import Tx
 from stead.store.safefile import private_folder, write_private
 
 MAX_BYTES = 32 << 20
+
+FEATURE = Feature("attachments", tables={"attachments": "id TEXT NOT NULL, session TEXT NOT NULL, PRIMARY KEY(id, session)"})
+
+
+@FEATURE.projects(PartAdded)
+def _part(tx: Tx, e: Event[PartAdded]) -> None:
+    _refer(tx, e.stream, [e.data.part])
+
+
+@FEATURE.projects(PromptQueued, PromptChanged)
+def _prompt(tx: Tx, e: Event[PromptQueued | PromptChanged]) -> None:
+    _refer(tx, e.stream, e.data.parts)
+
+
+@FEATURE.projects(SessionDeleted)
+def _deleted(tx: Tx, e: Event[SessionDeleted]) -> None:
+    tx.q("DELETE FROM attachments WHERE session=?", e.data.session)
+
+
+def _refer(tx: Tx, session: str, parts: Iterable[Any]) -> None:
+    for part in parts:
+        if isinstance(part, dict) and part.get("type") == "file" and isinstance(part.get("id"), str):
+            tx.q("INSERT INTO attachments(id, session) VALUES(?,?) ON CONFLICT(id, session) DO NOTHING", part["id"], session)
+
+
+def only_of(view: Reads, sessions: Sequence[str]) -> list[str]:
+    """The attachments that these sessions refer to and no other does."""
+    marks = ",".join("?" * len(sessions))
+    rows = view.q(
+        f"SELECT DISTINCT id FROM attachments a WHERE session IN ({marks})"
+        f" AND NOT EXISTS (SELECT 1 FROM attachments o WHERE o.id=a.id AND o.session NOT IN ({marks}))",
+        *(*sessions, *sessions),
+    )
+    return [attachment for (attachment,) in rows]
+
 
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),

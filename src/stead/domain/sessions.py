@@ -382,12 +382,6 @@ def with_children(view: Reads, session: str) -> list[str]:
     return [*below, session]
 
 
-def attachments_of(view: Reads, session: str) -> list[str]:
-    """The ids of the attachments that the session's messages refer to."""
-    found = [part for one in messages(view, session) for _, part in one.parts if isinstance(part, dict)]
-    return [part["id"] for part in found if part.get("type") == "file" and isinstance(part.get("id"), str)]
-
-
 @dataclass(frozen=True, slots=True)
 class Message:
     """A message with its parts as they are stored (long strings still in blobs), in order. `parts` pairs a number with a part."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,6 +122,8 @@ def text_of(view: Reads, prompt: Prompt) -> str:
 
 def _play(house: Stead, prompts: list[str], json: bool, *, now: bool = False) -> int:
     """Work on these prompts, one after the other, up to the first that does not come to a good end. `now`: send them now."""
+    import asyncio
+
     from stead.interfaces.cli.asking import at_terminal, can_ask
     from stead.interfaces.cli.progress import Progress
     from stead.interfaces.cli.turn import play

@@ -129,12 +129,7 @@ def _session(house: Stead, folder: str, *, go_on: bool, resume: str | None) -> s
     from stead.interfaces.cli.place import session_named
 
     with house.store.view() as view:
-        found = session_named(view, resume, folder)
-    if found.trashed:
-        raise SteadError(
-            "usage", f"Session {found.id} is in the trash.", hint=f"`stead sessions restore {found.id}` takes it out again."
-        )
-    return found.id
+        return session_named(view, resume, folder).id
 
 
 def _wanted(house: Stead, folder: str, session: str | None, texts: list[str], files: list[str]) -> Wanted:

@@ -51,7 +51,7 @@ def test_of_two_answers_the_first_counts_and_the_second_is_told(store: Store, ru
     def work(n: int) -> None:
         barrier.wait()
         try:
-            answer(store, {"allow": True, "n": n})
+            answer(store, {"allow": True, "reason": str(n)})
             got.append("answered")
         except SteadError as error:
             got.append(error.code)

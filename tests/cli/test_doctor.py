@@ -12,6 +12,7 @@ import pytest
 
 from stead.app import Stead
 from stead.app.doctor import examine
+from stead.app.features import FEATURES
 from stead.app.storage import sizes
 from stead.core.clock import ManualClock, SystemClock
 from stead.core.parts import NO_TOKENS
@@ -25,8 +26,8 @@ from tests.support import scale
 
 SESSION = made.SESSION
 NAMES = [
-    "place", "database", "log", "deleted", "blobs", "attachments", "runs", "projections", "files", "leftovers", "wal", "secret",
-    "configuration",
+    "place", "database", "log", "deleted", "blobs", "attachments", "runs", "projections", "indexes", "files", "leftovers", "wal",
+    "secret", "configuration",
 ]  # fmt: skip
 
 
@@ -126,6 +127,69 @@ def test_a_dropped_or_reshaped_table_is_made_again(house: Path) -> None:
     checks("--repair")
     with Stead.open(house).store as store:
         assert store.dump() == live
+
+
+KERNEL = ["kernel", "events", "blobs", "projections", "tombstones", "rebuilds"]
+
+
+@pytest.mark.parametrize("table", KERNEL)
+def test_a_table_of_the_kernel_that_is_lost_is_named_with_a_next_step_and_nothing_is_changed(house: Path, table: str) -> None:
+    sql(house, f"DROP TABLE {table}")
+    before = (house / "stead.db").read_bytes()
+    for options in ([], ["--repair"]):
+        found = bad(*options)
+        assert list(found) == ["open"] and f"stead.db has lost its table {table}." in found["open"] and "backup" in found["open"]
+    for command in ("sessions list", "usage", "storage", "project list"):
+        done = stead(*command.split(), "--json")
+        assert done.code == 1 and done.json["error"]["code"] == "store_damaged", command
+    assert (house / "stead.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("table", [table for feature in FEATURES for table in (*feature.tables, *feature.kept)])
+def test_a_lost_table_of_a_feature_is_filled_again_by_whatever_command_comes_next(house: Path, table: str) -> None:
+    with Stead.open(house).store as store:
+        live = store.dump()
+    sql(house, f"DROP TABLE {table}")
+    assert stead("sessions", "list", "--all", "--json").code == 0
+    assert list(checks()) == NAMES
+    with Stead.open(house).store as store:
+        assert store.dump() == live
+
+
+def test_a_table_that_no_log_can_fill_again_is_told_in_our_own_log(house: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sql(house, "DROP TABLE passwords")
+    with caplog.at_level("WARNING", "stead.store"):
+        Stead.open(house).close()
+    assert "passwords" in caplog.text
+    caplog.clear()
+    Stead.open(house).close()
+    assert "passwords" not in caplog.text
+
+
+def test_lost_indexes_are_named_and_made_again(house: Path) -> None:
+    with Stead.open(house).store as store, store.view() as view:
+        indexes = store.database.indexes(view._conn)
+    assert {"events_stream": "events", "sessions_listed": "sessions"}.items() <= indexes.items()
+    sql(house, "DROP INDEX events_stream", "DROP INDEX sessions_listed")
+    said = bad()["indexes"]
+    assert "events_stream of events is missing" in said and "sessions_listed of sessions is missing" in said and "--repair" in said
+    assert bad() != {}  # looking repairs nothing
+    assert checks("--repair")["indexes"]["detail"] == "Made again: events_stream, sessions_listed."
+    for options in ([], ["--repair"]):
+        assert checks(*options)["indexes"]["detail"] == "All are there."
+    with Stead.open(house).store as store, store.view() as view:
+        assert store.database.indexes(view._conn) == indexes
+
+
+def test_an_index_that_only_a_table_being_filled_has_is_missing_all_the_same(house: Path) -> None:
+    """Also while the name of the one that is missing is taken."""
+    from stead.store import check, rebuild
+
+    with Stead.open(house).store as store:
+        store.write(lambda tx: [tx.q("DROP INDEX sessions_listed"), rebuild.fill(tx, store.database, [sessions.FEATURE])])
+        assert not check.indexes(store, False).ok and check.indexes(store, True).ok and check.indexes(store, False).ok
+        store.write(lambda tx: rebuild.swap(tx, store.database, [sessions.FEATURE]))
+        assert check.indexes(store, False).ok
 
 
 def test_repair_killed_at_any_moment_is_finished_by_the_next(house: Path) -> None:
@@ -241,6 +305,8 @@ def test_b003_leftovers_and_tails_of_a_power_cut_are_found_and_removed(house: Pa
 def test_b005_every_empty_file_is_reported_and_stops_nothing_but_an_empty_database(house: Path, tmp_path: Path) -> None:
     with Stead.open(house).store as store:
         store.write(lambda tx: providers.save(tx, "mine", kind="openai", url="http://127.0.0.1:1/v1", no_key=True))
+    from stead.domain.attachments import load
+
     config = Path(os.environ["STEAD_CONFIG"])
     config.mkdir(exist_ok=True)
     attachments = house / "attachments"
@@ -255,6 +321,11 @@ def test_b005_every_empty_file_is_reported_and_stops_nothing_but_an_empty_databa
             sessions.add_part(tx, SESSION, n, 0, part)
 
         store.write(add)
+    for tail, code in ((b"\0" * 3_000_000, 0), (b"\0" * 2_000_000 + b"x", 1), (b"\0" * 7, 0), (b"x", 1)):
+        (attachments / "picture.att").write_bytes(b"123456789" + tail)
+        assert set(bad(code=code)) == ({"attachments"} if code else set()), len(tail)
+        assert load(attachments, "picture", 9) == b"123456789"
+    (attachments / "picture.att").write_bytes(b"123456789")
     checks()
     blob = next(path for path in (house / "blobs").rglob("*") if path.is_file())
     reported = {attachments / "picture.att": "attachments", blob: "blobs"}
@@ -384,6 +455,9 @@ def test_both_databases_are_looked_at_repaired_measured_and_cleaned(
         house.store.write(lambda tx: [tx.q("DELETE FROM parts"), tx.q("UPDATE sessions SET title='wrong' WHERE id LIKE 'more%'")])
         assert {one["name"] for one in examine(house)["checks"] if not one["ok"]} == {"projections"}
         assert examine(house, repair=True, full=True)["ok"] and house.store.dump() == live
+    house.store.write(lambda tx: [tx.q("DROP INDEX events_stream"), tx.q("DROP INDEX sessions_listed")])
+    assert {one["name"] for one in examine(house)["checks"] if not one["ok"]} == {"indexes"}
+    assert examine(house, repair=True)["ok"] and examine(house)["ok"]
     before = sizes(house)
     assert before["tables"]["events"] > 0 and before["blobs"] > 60_000 and before["sessions"][0]["session"] == SESSION
     assert house.delete(SESSION) == [SESSION]

@@ -62,7 +62,7 @@ def test_waiting_keeps_the_run_open_and_says_how_to_go_on(proj: Path) -> None:
     assert f"stead run -r {found['session']}" in done.err
     assert stead("sessions", "list", "--json", cwd=proj).json["sessions"][0]["status"] == "waiting"
     early = stead("run", "-r", found["session"], "--json")
-    assert early.json["error"]["code"] == "conflict" and found["asks"][0]["id"] in early.err and early.code == 1
+    assert early.json["asks"] == found["asks"] and f"answer {found['asks'][0]['id']} --allow" in early.err and early.code == 5
     again = stead("run", "-r", found["session"], "--json", "more")
     assert again.json["outcome"] == "waiting" and again.json["queued"]["state"] == "held" and again.code == 5
     assert stead("sessions", "stop", found["session"]).code == 0

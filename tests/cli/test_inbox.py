@@ -120,6 +120,21 @@ def test_names_that_are_none_or_more_than_one(proj: Path) -> None:
     assert stead("inbox", "answer", ids[1][:6], "--text", "blue").code == 0 and asks() == []
 
 
+def test_what_waits_in_the_trash_is_not_listed_and_takes_no_answer(proj: Path) -> None:
+    run = wait(proj, EDIT)
+    ask = run["asks"][0]["id"]
+    stead("sessions", "delete", run["session"])
+    assert asks() == [] and stead("inbox", "list", "--session", run["session"], "--json").json == {"asks": []}
+    for named in (ask, ask[:12]):
+        error = refused("usage", "inbox", "answer", named, "--allow")
+        assert "trash" in error["message"] and f"sessions restore {run['session']}" in error["details"]["hint"]
+    assert "trash" in refused("usage", "run", "-r", run["session"])["message"]
+    stead("sessions", "restore", run["session"])
+    assert [one["id"] for one in asks()] == [ask]
+    stead("inbox", "answer", ask, "--allow")
+    assert stead("run", "-r", run["session"], "--json").json["outcome"] == "done"
+
+
 def test_a_rule_with_the_answer_holds_for_the_rest_and_for_no_later_run(proj: Path) -> None:
     turns = [use("bash", command="echo one"), use("bash", command="echo two"), use("bash", command="rm calc.py")]
     run = wait(proj, *turns)

@@ -56,7 +56,7 @@ def test_the_list_in_its_three_shapes(proj: Path) -> None:
     assert [prompt["id"] for prompt in found] == [one, two]
     assert set(found[0]) == {"id", "session", "state", "held", "now", "run", "queued", "text", "title"}
     held = (found[0]["session"], found[0]["state"], found[0]["now"], found[0]["run"], found[0]["text"], found[0]["title"])
-    assert held == (session, "held", False, None, "first\twords", "go") and "before its turn" in found[0]["held"]
+    assert held == (session, "held", False, None, "first\twords", "go") and "waits for a person" in found[0]["held"]
     assert found[0]["queued"].endswith("Z") and stead("queue", "--json").json["prompts"] == found
     lines = stead("queue", "list", "--session", session).lines
     assert lines == [

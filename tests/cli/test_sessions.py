@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 from pathlib import Path
 
 import pytest
 
 from stead.app import Stead
-from tests.cli.door import EDIT, project, script, stead
+from tests.cli.door import EDIT, Done, project, script, stead
+from tests.store.children import Child
 
 SHAPE = {
     "id", "title", "project", "path", "agent", "model", "status", "last_run", "created", "updated", "messages", "cost", "pinned",
@@ -72,6 +75,18 @@ def test_cells_of_a_table() -> None:
     assert [cell(value) for value in ("a\tb\nc\\d", None, True, 1, 0.1, 1e-9, "\ud800")] == [
         "a\\tb\\nc\\\\d", "", "true", "1", "0.1", "0.000000001", "�",
     ]  # fmt: skip
+
+
+def test_the_list_is_shown_on_a_full_disk(proj: Path) -> None:
+    def work() -> tuple[Done, ...]:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3, resource.RLIM_INFINITY))
+        return stead("sessions", "list", "--json", cwd=proj), stead("sessions", "show", session, "--json", cwd=proj)
+
+    session = ran(proj)
+    listed, shown = Child(work).result()
+    assert listed.code == 0 and [one["id"] for one in listed.json["sessions"]] == [session], listed
+    assert shown.code == 0 and shown.json["session"]["id"] == session, shown
 
 
 def test_an_empty_store(data_dir: Path, tmp_path: Path) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stead.app import Stead
+from stead.core.errors import SteadError
+from stead.interfaces.cli import chat
+from stead.interfaces.cli.turn import Wanted
 from tests.cli.door import EDIT, project, script, stead, use
 from tests.cli.terminal import Terminal
 
@@ -136,6 +143,31 @@ def test_chat_outlives_an_aborted_run(proj: Path) -> None:
         at.until("> ")
         at.send("/exit\n")
         assert at.end() == 0
+
+
+def test_chat_goes_on_in_its_session_when_its_first_turn_ends_in_a_fault(proj: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with asyncio.Runner() as runner:
+        at = Stead.open()
+        wanted = Wanted(
+            session=None, parts=[{"type": "text", "text": "hello"}], project=str(proj), model=script(proj, {"text": "ok"})
+        )
+
+        async def full(*_: Any) -> AsyncGenerator[Any]:
+            raise SteadError("disk_full", "The disk is full.")
+            yield
+
+        try:
+            with monkeypatch.context() as broken:
+                broken.setattr(at, "follow", full)
+                with pytest.raises(SteadError):
+                    chat._turn(at, wanted, wanted.send, runner)
+            session = wanted.session
+            assert session is not None and wanted.model is None
+            chat._turn(at, wanted, wanted.send, runner)
+            assert wanted.session == session
+        finally:
+            at.close()
+    assert (last(proj)["id"], last(proj)["messages"], last(proj)["status"]) == (session, 4, "idle")
 
 
 def test_stead_alone_at_a_terminal_is_chat(proj: Path) -> None:

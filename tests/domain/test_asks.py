@@ -74,6 +74,50 @@ def test_open_asks_are_listed_oldest_first(store: Store, run: runs.Run) -> None:
     assert names(store) == ["z", "m", "a"] and names(store, SESSION) == ["z", "a"]
 
 
+def test_asks_of_a_session_in_the_trash_are_listed_only_where_they_are_wanted(store: Store, run: runs.Run) -> None:
+    house.session(store, "other00000000000")
+    ask(store, run, "here")
+    ask(store, house.start(store, "run2", "other00000000000"), "there")
+    store.write(lambda tx: sessions.change(tx, SESSION, trashed=True))
+    assert names(store) == ["there"] and names(store, SESSION) == []
+    with store.view() as view:
+        assert [one.id for one in asks.open_asks(view, trashed=True)] == ["here", "there"]
+    store.write(lambda tx: sessions.change(tx, SESSION, trashed=False))
+    assert names(store) == ["here", "there"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        *(("question", wrong) for wrong in (None, "yes", 5, [], {}, {"text": 5}, {"text": None}, {"text": "a", "by": "b"})),
+        *(
+            ("approval", wrong)
+            for wrong in (None, True, {}, {"allow": 1}, {"allow": True, "rules": [5]}, {"allow": True, "rules": "x"})
+        ),
+        ("approval", {"allow": True, "reason": {"text": "x"}}),
+        ("question", {"text": {"head": "x"}}),
+    ],
+)
+def test_what_is_no_answer_is_refused_in_words(store: Store, run: runs.Run, kind: asks.Kind, wrong: Any) -> None:
+    ask(store, run, kind=kind)
+    with pytest.raises(SteadError) as failed:
+        answer(store, wrong)
+    assert failed.value.code == "usage" and get(store).status == "open"
+
+
+def test_a_long_answer_is_stored_whole(store: Store, run: runs.Run) -> None:
+    ask(store, run, kind="question")
+    ask(store, run, "ask2")
+    said = {
+        "ask1": {"text": "a\0b \ud83d" + "x" * 70_000},
+        "ask2": {"allow": False, "reason": "y" * 70_000, "rules": ["z" * 9_000]},
+    }
+    for name, value in said.items():
+        packed = store.blobs.pack(value)
+        store.write(lambda tx, name=name, packed=packed: asks.answer(tx, name, tx.unpack(packed), by="person:p"))  # type: ignore[misc]
+        assert store.blobs.resolve(get(store, name).answer) == value
+
+
 @pytest.mark.parametrize("outcome", ["done", "aborted", "interrupted"])
 def test_nobody_waits_for_an_answer_to_a_run_that_ended(store: Store, run: runs.Run, outcome: Any) -> None:
     ask(store, run)

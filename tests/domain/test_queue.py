@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from stead.domain import queue, runs, sessions
 from stead.store import Store, Tx
 from tests.domain import house
 from tests.domain.house import PROJECT, SESSION, recover
+from tests.support import scale
 
 TERMS = {"agent": "build", "model": "openai/m", "project": PROJECT, "max_steps": 9, "rules": [], "on_ask": "deny"}
 
@@ -45,6 +47,11 @@ def refused(store: Store, job: Callable[[Tx], Any], code: str = "conflict") -> N
     with pytest.raises(SteadError) as failed:
         store.write(job)
     assert failed.value.code == code and len(order(store, None)) == before
+
+
+def free(store: Store, **more: Any) -> str | None:
+    found = write(store, lambda tx: queue.free(tx, store.database.types["pass_over"], **more))
+    return found.id if found else None
 
 
 def texts(store: Store, run: runs.Run) -> list[str]:
@@ -101,6 +108,91 @@ def test_a_prompt_is_edited_moved_and_taken_back_as_long_as_it_waits(store: Stor
         refused(store, job)
     for job in (lambda tx: queue.edit(tx, "none", []), lambda tx: queue.send(tx, "none"), lambda tx: queue.move(tx, "none", 1)):
         refused(store, job, "not_found")
+
+
+def test_a_move_says_what_moved_however_long_the_queue_is(store: Store, run: runs.Run) -> None:
+    many = scale(5_000)
+
+    def fill(tx: Tx) -> None:
+        for n in range(many):
+            queue.add(tx, f"p{n:05}", SESSION, [{"type": "text", "text": "x"}], TERMS, owner=None)
+
+    store.write(fill)
+    last, names = f"p{many - 1:05}", [f"p{n:05}" for n in range(many)]
+    write(store, lambda tx: queue.move(tx, last, 1))
+    assert order(store) == [last, *names[:-1]]
+    write(store, lambda tx: queue.send(tx, names[many // 2]))
+    write(store, lambda tx: queue.move(tx, last, 10**30))
+    assert order(store) == [names[many // 2], *(name for name in names if name not in (names[many // 2], last)), last]
+    with store.view() as view:
+        sizes = view.q("SELECT length(data) FROM events WHERE kind IN ('prompt.moved', 'prompt.sent')")
+    assert len(sizes) == 3 and max(sizes)[0] < 100
+
+
+def test_what_is_sent_now_stands_behind_those_sent_before_and_may_be_moved_like_any(store: Store, run: runs.Run) -> None:
+    for name in "abcde":
+        add(store, name)
+    for job, wanted in (
+        (lambda tx: queue.send(tx, "d"), "dabce"),
+        (lambda tx: queue.send(tx, "c"), "dcabe"),
+        (lambda tx: queue.move(tx, "e", 1), "edcab"),  # past those that were sent
+        (lambda tx: queue.move(tx, "d", 3), "ecdab"),
+        (lambda tx: queue.send(tx, "a"), "aecdb"),  # the next to begin, whatever was moved before the others
+        (lambda tx: queue.hold(tx, queue.get(tx, "a"), "why"), "aecdb"),
+        (lambda tx: queue.send(tx, "a"), "aecdb"),
+    ):
+        write(store, job)
+        assert order(store) == list(wanted)
+    going_on = write(store, lambda tx: queue.steer(tx, run))
+    assert get(store, "a").run == run.id
+    write(store, lambda tx: queue.steer(tx, going_on))
+    assert get(store, "c").run == run.id and get(store, "e").state == "queued"
+    house.end(store, run)
+    assert free(store) == "e" and begin(store, "d") is None and begin(store, "e") is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_is_that_of_a_list_in_which_one_is_moved_at_a_time(store: Store, run: runs.Run, seed: int) -> None:
+    dice, wanted, sent = Random(seed), list[str](), set[str]()
+    for n in range(40):
+        if len(wanted) < 3 or dice.random() < 0.2:
+            wanted.append(add(store, f"p{n}").id)
+            continue
+        one = dice.choice(wanted)
+        wanted.remove(one)
+        if (what := dice.choice(["move", "move", "send", "retract"])) == "move":
+            place = dice.randint(1, len(wanted) + 2)
+            write(store, lambda tx, one=one, place=place: queue.move(tx, one, place))
+            wanted.insert(place - 1, one)
+        elif what == "send":
+            again = one in sent
+            write(store, lambda tx, one=one: queue.hold(tx, queue.get(tx, one), "why"))
+            write(store, lambda tx, one=one: queue.send(tx, one))
+            sent.add(one)
+            wanted.insert(next((at for at, other in enumerate(wanted) if other not in sent), len(wanted)), one)
+            assert again or get(store, one).now
+        else:
+            write(store, lambda tx, one=one: queue.retract(tx, one, by="x"))
+        assert order(store) == wanted
+        with store.view() as view:
+            first = queue.head(view, SESSION)
+            assert (first.id if first else None) == (wanted[0] if wanted else None)
+
+
+def test_in_the_trash_nothing_begins_until_the_session_is_restored(store: Store, run: runs.Run) -> None:
+    add(store, "a")
+    add(store, "b")
+    house.end(store, run)
+    write(store, lambda tx: sessions.change(tx, SESSION, trashed=True))
+    assert free(store) is None and begin(store, "a") is None and write(store, lambda tx: queue.head(tx, SESSION)) is None
+    for job in (lambda tx: queue.send(tx, "b"), lambda tx: queue.release(tx, "a", "owner2"), lambda tx: queue.resume(tx, "a", "o")):
+        refused(store, job, "usage")
+    assert write(store, lambda tx: queue.hold_session(tx, SESSION, "why")) == ["a", "b"]
+    write(store, lambda tx: queue.let_go(tx, ["a", "b"], "another reason"))
+    assert get(store, "a").held == "why"
+    write(store, lambda tx: queue.let_go(tx, ["a", "b"], "why"))
+    write(store, lambda tx: sessions.change(tx, SESSION, trashed=False))
+    assert free(store) == "a" and begin(store, "a") is not None
 
 
 def test_a_held_prompt_waits_and_keeps_nobody_else_waiting(store: Store, run: runs.Run) -> None:
@@ -185,15 +277,11 @@ def test_the_longest_waiting_head_of_a_session_that_rests_is_free(store: Store, 
     add(store, "d", "third00000000000")
     write(store, lambda tx: queue.hold(tx, queue.get(tx, "d"), "why"))
 
-    def free(**more: Any) -> str | None:
-        found = write(store, lambda tx: queue.free(tx, store.database.types["pass_over"], **more))
-        return found.id if found else None
-
-    assert free() == "b" and free(session=SESSION) is None
+    assert free(store) == "b" and free(store, session=SESSION) is None
     b = begin(store, "b")
-    assert b is not None and free() is None  # c is behind it, d is held, a behind the run
+    assert b is not None and free(store) is None  # c is behind it, d is held, a behind the run
     house.end(store, run)
-    assert free() == free(session=SESSION) == "a"
+    assert free(store) == free(store, session=SESSION) == "a"
 
 
 def test_a_key_names_one_prompt_until_it_is_taken_back(store: Store, run: runs.Run) -> None:

@@ -107,6 +107,18 @@ class Life(RuleBasedStateMachine):
     def session(self, dice: Dice) -> str:
         return dice.choice(list(self.reference.sessions))
 
+    def in_use(self, dice: Dice) -> str:
+        """A session that takes prompts; if all are in the trash, one is taken out."""
+        found = [id for id, one in self.reference.sessions.items() if not one.trashed]
+        if not found:
+            found = [self.session(dice)]
+            self.tell(self.home(dice), "change", found[0], {"trashed": False})
+            self.reference.changed(found[0], trashed=False)
+        return dice.choice(found)
+
+    def in_trash(self, session: str) -> bool:
+        return self.reference.sessions[session].trashed
+
     def tell(self, home: int, word: str, *given: Any) -> Any:
         self.word = word
         try:
@@ -140,7 +152,7 @@ class Life(RuleBasedStateMachine):
     )
     @surviving
     def prompt(self, dice: Dice, how: str, kind: str, pace: int, policy: str) -> None:
-        home, session = self.home(dice), self.session(dice)
+        home, session = self.home(dice), self.in_use(dice)
         if how == "again":
             self.prompt_again(dice, home)
         elif how == "anew" and len(self.reference.sessions) < MOST_SESSIONS:
@@ -163,11 +175,12 @@ class Life(RuleBasedStateMachine):
     def prompt_any(self, dice: Dice) -> None:
         """What a rule does that finds nothing to do."""
         text = self.text(dice.choice(plans.KINDS), dice.choice(PACES))
-        self.prompt_more(self.home(dice), self.session(dice), text, dice.choice(["person", "wait"]))
+        self.prompt_more(self.home(dice), self.in_use(dice), text, dice.choice(["person", "wait"]))
 
     def prompt_again(self, dice: Dice, home: int) -> None:
         """Whoever is not sure whether a prompt came through sends it again: nothing is stored, the answer is the same."""
-        if known := [id for id in self.reference.texts if id not in self.reference.retracted]:
+        known = [id for id in self.reference.texts if id not in self.reference.retracted]
+        if known := [id for id in known if not self.in_trash(self.reference.where[id])]:
             id = dice.choice(known)
             session = self.reference.where[id]
             assert self.tell(home, "prompt", session, self.first_texts[id], "person") == (id, session)
@@ -194,6 +207,8 @@ class Life(RuleBasedStateMachine):
             place = dice.randint(1, 4)
             self.tell(home, "move", one.id, place)
             self.reference.moved(one.id, place)
+        elif how in ("send", "begin") and self.in_trash(one.session):
+            self.refused("usage", home, how, one.id)
         elif how == "send":
             self.tell(home, "send", one.id)
             self.reference.sent(one.id)
@@ -243,6 +258,8 @@ class Life(RuleBasedStateMachine):
         if not asked:
             return self.prompt_any(dice)
         run = dice.choice(asked)
+        if self.in_trash(run.session):
+            return self.refused("usage", home, "resume", run.session)
         if run.ask == "open" and (run.status == "running" or dice.random() < 0.5):
             ask = next(ask for ask, (of, status) in self.log.asks.items() if of == run.id and status == "open")
             self.tell(home, "answer", ask, _answer(run.text, allow))
@@ -271,7 +288,8 @@ class Life(RuleBasedStateMachine):
     @rule(dice=dice, what=st.sampled_from(["title", "archived", "trashed", "language", "clock", "rebuild"]))
     @surviving
     def something_else(self, dice: Dice, what: str) -> None:
-        """A session or a setting is changed, the clock jumps, the tables are made anew: no run takes notice."""
+        """A session or a setting is changed, the clock jumps, the tables are made anew: no run takes notice, but
+        in the trash none begins."""
         home, session = self.home(dice), self.session(dice)
         if what == "language":
             self.tell(home, "set", {what: dice.choice(["de", "en"])})
@@ -286,7 +304,7 @@ class Life(RuleBasedStateMachine):
             found = self.reference.sessions[session]
             value = f"{found.title}+" if what == "title" else not getattr(found, what)
             self.tell(home, "change", session, {what: value})
-            setattr(found, what, value)
+            self.reference.changed(session, **{what: value})
 
     @rule(dice=dice)
     @surviving
@@ -304,7 +322,9 @@ class Life(RuleBasedStateMachine):
         known = self.reference
         over = [ask for ask, (_, status) in self.log.asks.items() if status != "open"]
         gone = [id for id in (*known.retracted, *known.became) if id in self.log.waited]
-        busy = [id for id, one in known.sessions.items() if one.active is None or known.runs[one.active].status == "running"]
+        usable = {id: one for id, one in known.sessions.items() if not one.trashed}
+        busy = [id for id, one in usable.items() if one.active is None or known.runs[one.active].status == "running"]
+        binned = [id for id in known.sessions if id not in usable]
         wrongs: list[tuple[Any, ...]] = [
             *(("ask_closed", "answer", ask, _answer(known.runs[self.log.asks[ask][0]].text, True)) for ask in over),
             *(("conflict", word, id) for id in gone for word in ("retract", "send", "begin")),
@@ -312,6 +332,10 @@ class Life(RuleBasedStateMachine):
             *(("not_found", "prompt", id, "p0 talk 0", "person") for id in known.gone),
             *(("not_found", "enqueue", id, "p0 talk 0") for id in known.gone),
             *(("not_found", "change", id, {"pinned": True}) for id in known.gone),
+            *(("not_found", "delete", id) for id in (*known.gone, "system")),
+            *(("usage", "resume", id) for id in binned),
+            *(("usage", "prompt", id, "p0 talk 0", "person") for id in binned),
+            *(("usage", "enqueue", id, "p0 talk 0") for id in binned),
         ]
         if wrongs:
             code, word, *given = dice.choice(wrongs)

@@ -194,6 +194,7 @@ class Log:
         if id in self.waited:
             first = next((one for one in self._order(stream) if not one.held), None)
             assert first is not None and first.id == id, f"prompt {id} began out of its turn, or while it was held"
+            assert not self.sessions[stream]["trashed"], f"prompt {id} began in the trash"
             one = self._leave(stream, id, text)
             policy = "person" if one.person else "deny" if one.agreed == "person" else one.agreed
         self.runs[id] = LogRun(id, stream, text, data["owner"], policy)
@@ -240,8 +241,10 @@ class Log:
         self._says(data["prompt"], stream, text)
 
     def _prompt_moved(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
-        assert sorted(data["order"]) == sorted(one.id for one in self.queue[stream])
-        self.queue[stream].sort(key=lambda one: data["order"].index(one.id))
+        one = self._found(stream, data["prompt"])
+        assert 1 <= data["place"] <= len(self.queue[stream])
+        self.queue[stream].remove(one)
+        self.queue[stream].insert(data["place"] - 1, one)
 
     def _prompt_held(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
         one = self._found(stream, data["prompt"])
@@ -254,7 +257,9 @@ class Log:
         one.leave(data.get("owner"))
 
     def _prompt_sent(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
-        one = self._found(stream, data["prompt"])
+        one, order = self._found(stream, data["prompt"]), self.queue[stream]
+        order.remove(one)
+        order.insert(next((n for n, other in enumerate(order) if not other.now), len(order)), one)
         one.now, one.held = True, False
 
     def _prompt_retracted(self, stream: str, run: str | None, data: dict[str, Any]) -> None:
@@ -270,7 +275,7 @@ class Log:
         return next(one for one in self.queue[session] if one.id == prompt)
 
     def _order(self, session: str) -> list[LogPrompt]:
-        return sorted(self.queue.get(session, ()), key=lambda one: not one.now)
+        return self.queue.get(session, [])
 
     def _leave(self, session: str, prompt: str, text: str) -> LogPrompt:
         one = self._found(session, prompt)

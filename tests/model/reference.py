@@ -68,16 +68,12 @@ class Session:
     archived: bool = False
     trashed: bool = False
     queue: list[Prompt] = field(default_factory=list)
-    """In the order of ranks: those sent now stand before all others whatever their place here."""
+    """In the order in which they begin."""
     active: str | None = None
 
     @property
-    def order(self) -> list[Prompt]:
-        return sorted(self.queue, key=lambda one: not one.now)
-
-    @property
     def head(self) -> Prompt | None:
-        return next((one for one in self.order if not one.held), None)
+        return None if self.trashed else next((one for one in self.queue if not one.held), None)
 
 
 @dataclass
@@ -99,7 +95,7 @@ class Reference:
     # --- asked by the rules ---------------------------------------------------------------------------------------------------
 
     def waiting(self) -> list[Prompt]:
-        return [one for session in self.sessions.values() for one in session.order]
+        return [one for session in self.sessions.values() for one in session.queue]
 
     def active(self) -> list[Run]:
         return [self.runs[one.active] for one in self.sessions.values() if one.active]
@@ -118,6 +114,11 @@ class Reference:
             place.queue.append(one)
         else:
             self._start(one, home, policy)
+        self.go_on()
+
+    def changed(self, session: str, **values: Any) -> None:
+        for name, value in values.items():
+            setattr(self.sessions[session], name, value)
         self.go_on()
 
     def let(self, run: str, gates: int) -> None:
@@ -160,11 +161,9 @@ class Reference:
 
     def moved(self, prompt: str, place: int) -> None:
         one = self._queued(prompt)
-        session = self.sessions[one.session]
-        order = session.order
+        order = self.sessions[one.session].queue
         order.remove(one)
         order.insert(place - 1, one)
-        session.queue = order
         self.go_on()
 
     def taken_back(self, prompt: str) -> None:
@@ -175,6 +174,9 @@ class Reference:
 
     def sent(self, prompt: str) -> None:
         one = self._queued(prompt)
+        order = self.sessions[one.session].queue
+        order.remove(one)
+        order.insert(next((n for n, other in enumerate(order) if not other.now), len(order)), one)
         one.now, one.held = True, False
         self.go_on()
 
@@ -319,7 +321,7 @@ class Reference:
         return {
             "sessions": {id: (one.title, one.archived, one.trashed) for id, one in self.sessions.items()},
             "queue": {
-                id: [(p.id, p.text, p.held, p.now, p.owner) for p in one.order] for id, one in self.sessions.items() if one.queue
+                id: [(p.id, p.text, p.held, p.now, p.owner) for p in one.queue] for id, one in self.sessions.items() if one.queue
             },
             "runs": {run.id: (run.session, run.text, run.status, run.outcome) for run in self.runs.values()},
             "asks": {run.id: run.ask for run in self.runs.values() if run.ask},

@@ -22,7 +22,7 @@ from stead.core.clock import ManualClock
 from stead.domain import people, projects, runs, sessions
 from stead.store import Store, Tx, open_store
 from stead.store.reader import View
-from tests.agent.house import house, project, script, use
+from tests.agent.house import Child, house, project, script, use
 from tests.store.counting import Counting, counted
 from tests.support import run_stead, scale
 
@@ -210,3 +210,42 @@ async def test_b038_finished_child_runs_leave_nothing_in_memory(tmp_path: Path) 
         left = [one for one in gc.get_objects() if isinstance(one, Loop | Live | RunHandle)]
         assert [type(one) for one in left] == [RunHandle], left  # the parent's, which this test holds
         assert grown < 400_000, grown  # 249 bodies of 4 KB: they did not stay
+
+
+RUNS = """
+import gc, random, resource
+folder, some, many = project(tmp), {some}, {many}
+
+def text(size):
+    return "\\n".join("".join(random.choices("abcdefghijklm nopqrstuvwxyz", k=99)) for _ in range(size // 100))
+
+async def measured(session):
+    views = [at.store.view() for _ in range(4)]  # as many as are kept when they are idle
+    for view in [one.__enter__() for one in views]:
+        sessions.messages(view, session)
+        view.q("SELECT sum(length(data)) FROM events"), view.q("SELECT sum(length(data)) FROM blobs")
+    for one in views:
+        one.__exit__(None, None, None)
+    await asyncio.sleep(0.1)
+    gc.collect()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+peaks = []
+for n in range(1, many + 1):
+    (folder / "big.txt").write_text(text(39_000))
+    model = write_script(folder, [{{"text": text(7_000), "tools": [use("read", path="big.txt")]}}, {{"text": text(8_000)}}])
+    run = await at.prompt(None, "go", project=folder, model=model)
+    assert (await run.result())["outcome"] == "done" and len(tools(at, run)[0]["output"]) > 39_000
+    if n in (some, many):
+        peaks.append(await measured(run.session))
+tell(peaks)
+"""
+
+
+@pytest.mark.slow
+def test_b038_what_a_process_takes_does_not_grow_with_the_runs_that_it_has_seen_end(tmp_path: Path) -> None:
+    """The whole process, with the page caches of its connections, which no tracing of Python's memory sees."""
+    child = Child(tmp_path, RUNS.format(some=50, many=max(300, scale(1_000))))
+    before, after = child.line()
+    child.close()
+    assert after <= before * 1.1, (before, after)

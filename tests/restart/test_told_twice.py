@@ -10,7 +10,7 @@ import pytest
 
 from stead.agent.gate import parse
 from stead.core.errors import SteadError
-from stead.domain import attachments, runs, sessions
+from stead.domain import attachments, queue, runs, sessions
 from tests.agent.house import Child, events, house, project, script, tools, use
 
 EDIT = [parse("edit", "allow", "flag"), parse("bash", "allow", "flag")]
@@ -81,6 +81,93 @@ async def test_a_session_in_the_trash_takes_no_prompt_from_any_surface(tmp_path:
             assert refused.value.code == "usage" and "restore" in str(refused.value.hint)
 
 
+async def test_only_a_session_is_deleted(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    async with house(tmp_path, models=script([{"text": "ok"}])) as at:
+        run = await at.prompt(None, "go", project=folder, model="fake/m")
+        await run.ended()
+        with at.store.view() as view:
+            of = sessions.get(view, run.session).project
+        rows = at.store.dump()
+        for wrong in ("system", of, "nope", "", run.id):
+            with pytest.raises(SteadError) as refused:
+                await asyncio.to_thread(at.delete, wrong)
+            assert refused.value.code == "not_found"
+        assert at.store.dump() == rows and events(at, "system") and events(at, of)
+        assert await asyncio.to_thread(at.delete, run.session) == [run.session]
+        with pytest.raises(SteadError) as refused:
+            await asyncio.to_thread(at.delete, run.session)
+        assert refused.value.code == "not_found" and len(events(at, kind="session.deleted")) == 1
+
+
+async def test_a_deletion_that_gives_up_lets_go_what_it_held_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stead.app.deletion._WAITS", 2)
+    folder = project(tmp_path)
+    async with house(tmp_path, models=script([{"text": "word " * 200, "chunk": 5, "delay_ms": 20}])) as at:
+        run = await at.prompt(None, "go", project=folder, model="fake/m")
+        held, waits, mine = [await at.enqueue(run.session, text) for text in ("held", "waits", "mine")]
+        at.store.write(lambda tx: queue.hold(tx, queue.get(tx, held), "by a person"))
+        monkeypatch.setattr(at, "stop", lambda session, by: False)
+        with pytest.raises(SteadError) as refused:
+            await asyncio.to_thread(at.delete, run.session)
+        assert refused.value.code == "conflict"
+        with at.store.view() as view:
+            assert [(one.id, one.held) for one in queue.waiting(view)] == [(held, "by a person"), (waits, None), (mine, None)]
+        run.abort()
+        await run.ended()
+        assert await asyncio.to_thread(at.delete, run.session) == [run.session]
+
+
+async def test_of_a_run_in_a_deleted_session_it_is_said_that_there_is_none(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    async with house(tmp_path, models=script([{"text": "ok"}])) as at:
+        run = await at.prompt(None, "go", project=folder, model="fake/m")
+        await run.ended()
+        await asyncio.to_thread(at.delete, run.session)
+        for ask in (run.result(), asyncio.to_thread(at.run_json, "nope")):
+            with pytest.raises(SteadError) as refused:
+                await ask
+            assert refused.value.code == "not_found" and refused.value.message.startswith("There is no run ")
+
+
+async def test_what_waits_for_a_person_in_the_trash_is_restored_first(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    async with house(tmp_path, models=script([{"tools": [use("write", path="x", content="")]}, {"text": "ok"}])) as at:
+        run = await at.prompt(None, "go", project=folder, model="fake/m", on_ask="wait")
+        ask = (await run.result())["asks"][0]["id"]
+        waits = await at.enqueue(run.session, "more")
+        at.store.write(lambda tx: sessions.change(tx, run.session, trashed=True))
+        with pytest.raises(SteadError) as refused:
+            at.answer(ask, {"allow": True})
+        assert refused.value.code == "usage" and run.session in str(refused.value.hint)
+        for attempt in (at.resume(run.session, on_ask=_allow), at.begin(waits), at.begin(waits, now=True)):
+            with pytest.raises(SteadError) as refused:
+                await attempt
+            assert refused.value.code == "usage" and run.session in str(refused.value.hint)
+        at.stop(run.session)
+        with at.store.view() as view:
+            assert queue.free(view) is None and queue.get(view, waits).state == "queued"
+        at.store.write(lambda tx: sessions.change(tx, run.session, trashed=False))
+        assert (await (await at.begin(waits, on_ask=_allow)).result())["outcome"] == "done"
+
+
+async def _allow(_: Any) -> dict[str, Any]:
+    return {"allow": True}
+
+
+@pytest.mark.parametrize("wrong", [5, [5], None, b"go", {"type": "text", "text": "go"}, ["go"], [None], [[]]])
+async def test_what_is_no_prompt_is_refused_in_words(tmp_path: Path, wrong: Any) -> None:
+    folder = project(tmp_path)
+    async with house(tmp_path, models=script([{"text": "ok"}])) as at:
+        for send in (at.prompt, at.enqueue):
+            with pytest.raises(SteadError) as refused:
+                await send(None, wrong, project=folder, model="fake/m")
+            assert refused.value.code == "usage"
+        assert events(at, kind="session.created") == []
+
+
 async def test_an_answer_of_another_shape_is_refused_whoever_gives_it(tmp_path: Path) -> None:
     folder = project(tmp_path)
 
@@ -98,7 +185,9 @@ async def test_an_answer_of_another_shape_is_refused_whoever_gives_it(tmp_path: 
 async def test_who_watches_too_slowly_misses_nothing_and_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stead.app.watching._MOST_WAITING", 20)
     folder = project(tmp_path)
-    turns = [{"text": "word " * 200, "chunk": 5, "tools": [use("list")]} for _ in range(4)] + [{"text": "the end " * 100, "chunk": 7}]
+    turns = [{"text": "word " * 200, "chunk": 5, "tools": [use("list")]} for _ in range(4)] + [
+        {"text": "the end " * 100, "chunk": 7}
+    ]
     async with house(tmp_path, models=script(turns)) as at:
         watching = at.watch()
         first = asyncio.ensure_future(anext(watching))

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stead.core.errors import SteadError
+from stead.core.jsontext import dumps
 from stead.store import Store, faults, open_store
 from stead.store.blobs import HEAD_BYTES, IN_DATABASE_BYTES, MOVED_TEXT_BYTES
 from stead.store.log import MAX_EVENT_BYTES
@@ -207,3 +208,15 @@ def test_no_event_holds_the_content_of_a_file(store: Store) -> None:
         ((data,),) = view.q("SELECT data FROM events")
     assert bytes(data).count(marker.strip().encode()) <= HEAD_BYTES // len(marker)  # F369: the head alone
     assert len(data) < MAX_EVENT_BYTES // 8
+
+
+def test_a_list_of_very_many_short_texts_is_moved_whole(store: Store) -> None:
+    value = {
+        "type": "patch",
+        "files": [{"path": f"{'name' * 30}{n}", "additions": n} for n in range(900)],
+        "small": [1, {"$blob": "x"}],
+    }
+    packed = store.blobs.pack(value)
+    assert len(dumps(packed.value)) < 48 << 10 and packed.value["files"]["json"]
+    store.write(lambda tx: tx.unpack(packed))
+    assert store.blobs.resolve(packed.value) == value

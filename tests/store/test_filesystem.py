@@ -67,11 +67,23 @@ def test_this_machine_tells_its_file_systems_and_a_system_that_tells_nothing_cou
 
 
 @pytest.mark.parametrize(
-    ("named", "network"), [("local", False), ("ext4", False), ("NFS", True), ("drvfs", True), ("smb", True), ("fuse", True)]
+    ("named", "network"),
+    [
+        *(("local", False), ("ext4", False), ("tmpfs", False), ("fuseblk", False)),
+        *(("network", True), ("NFS", True), ("drvfs", True), ("smb", True), ("fuse", True), ("fuse.any", True)),
+    ],
 )
 def test_the_variable_has_the_last_word(named: str, network: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEAD_FILESYSTEM", named)
     assert below(tmp_path) == FileSystem(named.lower(), network)
+
+
+@pytest.mark.parametrize("named", ["netwrok", "safe", "1", "nfs,local", "fusebkl"])
+def test_a_variable_that_names_no_file_system_decides_nothing(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEAD_FILESYSTEM", named)
+    error = fails(tmp_path / "house")
+    assert error.code == "usage" and "STEAD_FILESYSTEM" in error.message and named in error.message
+    assert "network" in str(error.hint) and not (tmp_path / "house").exists()
 
 
 @pytest.mark.parametrize(("flags", "name", "network"), [(0x1000, b"apfs", False), (0, b"smbfs", True), (0x1000, b"osxfs", True)])
@@ -320,6 +332,52 @@ def test_b027_a_lock_that_is_never_understood_ends_with_advice(house: Path, trou
     assert (1 << 30) - trouble.locks < 20  # tried again with pauses, not in a circle
     trouble.locks = 0
     assert texts(house) == ["kept"]
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_b027_a_connection_that_has_long_been_open_asks_again_as_well(
+    house: Path, safe: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_with(house, "kept")
+    database = sqlite.SQLite(house / "stead.db")
+    database.safe = safe
+    writer = database.writer()
+    reader = database.reader()
+    for conn in (writer, reader):
+        at, refused, run = conn._since + 3600, 2, conn._run
+        monkeypatch.setattr(sqlite, "_monotonic", lambda at=at: at)
+
+        def refuse(sql: str, *args: Any, run: Callable[..., Any] = run) -> Any:
+            nonlocal refused
+            if sql != "BEGIN" and refused:
+                refused -= 1
+                raise apsw.exception_for(apsw.SQLITE_PROTOCOL)
+            return run(sql, *args)
+
+        conn._run = refuse
+        if conn is writer:
+            conn.begin()
+        else:
+            conn.begin_read()
+        assert conn.q("SELECT count(*) FROM events") == [(1,)] and refused == 0
+        conn.rollback()
+        conn.close()
+
+
+def test_b027_who_waited_for_sqlite_itself_is_not_made_to_wait_again(
+    house: Path, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_with(house, "kept")
+    with open_store(house, [NOTES]) as store:
+        ticks = iter(range(0, 1 << 20, 10))  # ten seconds go by whenever somebody looks at the clock
+        monkeypatch.setattr(sqlite, "_monotonic", lambda: next(ticks))
+        trouble.locks = 1 << 30
+        for ask in (lambda: store.write(write("a", "lost")), lambda: texts(house)):
+            before = trouble.locks
+            with pytest.raises(SteadError, match="locking protocol"):
+                ask()
+            assert before - trouble.locks == 1
+        trouble.locks = 0
 
 
 @pytest.mark.parametrize("ends", [0, 16, 32, 40, 1000, 5000])

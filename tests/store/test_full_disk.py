@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from stead.core.errors import SteadError
 from stead.store import Store, faults, open_store
 from stead.store.database import Conn
 from stead.store.sqlite import SQLite
+from tests.store.children import Child
 from tests.store.notes import NOTES, write
 
 
@@ -142,6 +145,82 @@ def test_a_migration_without_space_for_its_backup_leaves_all_as_it_was(tmp_path:
         assert texts(again) == ["kept"]
 
 
+def in_no_room(work: Callable[[], Any]) -> Any:
+    """What `work` gives in a process none of whose files may grow: SQLite is told what a full disk would tell it."""
+
+    def limited() -> Any:
+        import resource
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3, resource.RLIM_INFINITY))
+        return work()
+
+    return Child(limited).result()
+
+
+def told(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except SteadError as error:
+        return error.code
+
+
+def read_twice_and_write(house: Path) -> list[Any]:
+    with open_store(house, [NOTES]) as opened:
+        return [told(lambda: texts(opened)), told(lambda: texts(opened)), told(lambda: opened.write(write("a", "lost")))]
+
+
+def test_a_closed_store_is_read_on_a_disk_without_room_for_shared_memory(tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    with open_store(house, [NOTES]) as opened:
+        opened.write(write("a", "kept"))
+    assert not (house / "stead.db-shm").exists()
+    for _ in range(2):  # the second time beside what the first could not finish
+        assert in_no_room(lambda: read_twice_and_write(house)) == [["kept"], ["kept"], "disk_full"]
+    with open_store(house, [NOTES]) as opened:
+        assert opened.write(write("a", "more")) and texts(opened) == ["kept", "more"]
+
+
+def test_what_stands_in_the_log_alone_is_never_passed_over_for_want_of_room(tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    with open_store(house, [NOTES]) as opened:
+        opened.write(write("a", "kept"))
+
+    def work() -> None:
+        open_store(house, [NOTES]).write(write("a", "in the log"))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert Child(work).killed()
+    (house / "stead.db-shm").unlink()
+    log = (house / "stead.db-wal").read_bytes()
+    assert in_no_room(lambda: told(lambda: read_twice_and_write(house))) == "disk_full"
+    assert (house / "stead.db-wal").read_bytes() == log
+    with open_store(house, [NOTES]) as opened:
+        assert texts(opened) == ["kept", "in the log"]
+
+
+def test_who_reads_without_shared_memory_sees_what_is_written_when_there_is_room_again(tmp_path: Path) -> None:
+    """A view without locks is for itself alone: the next one begins anew."""
+    import resource
+
+    house = tmp_path / "house"
+    with open_store(house, [NOTES]) as opened:
+        opened.write(write("a", "1"))
+
+    def work() -> list[Any]:
+        opened = open_store(house, [NOTES])
+        found = [texts(opened)]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        for text in "23":
+            opened.write(write("a", text))
+            opened.writer()._conn.checkpoint()
+            found.append(texts(opened))
+        opened.close()
+        return found
+
+    assert in_no_room(work) == [["1"], ["1", "2"], ["1", "2", "3"]]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
 def test_a_really_full_file_system(tmp_path: Path) -> None:
     place = tmp_path / "small"
@@ -155,13 +234,17 @@ def test_a_really_full_file_system(tmp_path: Path) -> None:
             with pytest.raises(SteadError) as failed:
                 store.blobs.prepare(os.urandom(900_000))
             assert failed.value.code == "disk_full"
-            ballast = [path for path in (place / "house").rglob("*") if path.name.endswith(".tmp")]
-            assert ballast == []
+            assert [path for path in (place / "house").rglob("*") if path.name.endswith(".tmp")] == []
             subprocess.run(["mount", "-o", "remount,size=8m", place], check=True, capture_output=True)
             assert store.write(write("a", "again")) and texts(store) == [*kept, "again"]
         with open_store(place / "house", [NOTES]) as store:
             assert texts(store) == [*kept, "again"]
             with store.view() as view:
                 assert view.q("PRAGMA integrity_check") == [("ok",)]
+        with suppress(OSError), (place / "ballast").open("wb", buffering=0) as ballast:
+            while True:
+                ballast.write(bytes(4096))
+        with open_store(place / "house", [NOTES]) as store:
+            assert texts(store) == [*kept, "again"]
     finally:
         subprocess.run(["umount", place], check=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -45,6 +45,8 @@ class Start:
         """Store the prompt and begin its run; or, behind a run that has not ended, queue it."""
         if self.session is not None and self.key is not None and (known := self._known(tx, self.session, self.key)):
             return known
+        if self.session is not None:
+            sessions.in_use(tx, self.session)  # again: it may have gone into the trash while this was prepared
         person = people.local_person(tx)
         project = projects.open_project(
             tx, self.folder, id=self.ids[0], found=self.known, owner=person.id, instructions=self.instructions
@@ -73,7 +75,9 @@ class Start:
 
 def prompt_parts(parts: str | Sequence[Any]) -> list[dict[str, Any]]:
     """What a person may send: texts and files, not all of them empty."""
-    listed: Sequence[Any] = [{"type": "text", "text": parts}] if isinstance(parts, str) else parts
+    listed: Any = [{"type": "text", "text": parts}] if isinstance(parts, str) else parts
+    if not isinstance(listed, Sequence) or not all(isinstance(part, Mapping) for part in listed):
+        raise SteadError("usage", "A prompt is a text, or a list of parts: objects with a `type`.")
     given = [dict(part) for part in listed]
     for part in given:
         if part.get("type") not in ("text", "file"):

@@ -8,7 +8,7 @@ number of times, in any number of processes, and be killed anywhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from stead.core.events import decode
@@ -26,6 +26,10 @@ class Lost(BaseException):
     """The run is not this process's to work on any more: it ended, or another process took it over. No fault, so no Exception."""
 
 
+Fate = tuple[Outcome, dict[str, Any] | None]
+"""How a run ended, with the error."""
+PASSING = ("store_busy", "disk_full", "read_only")
+"""What keeps a store from being written now and may pass."""
 HELD = "The run before it was interrupted."
 DIED, ABORTED, ENDED = "The program ended", "The run was aborted", "The run ended"
 
@@ -33,12 +37,13 @@ DIED, ABORTED, ENDED = "The program ended", "The run was aborted", "The run ende
 @dataclass(frozen=True, slots=True)
 class Left:
     """What a run leaves open at its end: the parts that were growing and the results of its open calls, by part number, the
-    ledger's row for the model call under way, the first part number that was never on a screen."""
+    ledger's row for the model call under way, what its last step changed, the first part number that was never on a screen."""
 
     run: Run
-    parts: dict[int, Packed]
-    results: dict[int, Packed]
-    cost: CallEnded | None
+    parts: dict[int, Packed] = field(default_factory=dict)
+    results: dict[int, Packed] = field(default_factory=dict)
+    cost: CallEnded | None = None
+    patch: Packed | None = None
     free: int = 0
 
 
@@ -53,10 +58,13 @@ def look(store: Store, run: Run, *, why: str = DIED, until: int | None = None, f
         open_calls = runs.open_calls(view, run)
         kept = partials.tool_calls(view, run.session, run.message)
         fact = partials.model_call(view, run.id)
+        patch = missing_patch(view, run)
     parts = {n: store.blobs.pack({**part, "cut": True}) for n, part in open_parts if part["text"]}
     results: dict[int, Any] = {}
     for call in open_calls:
-        if call.started is None:
+        if call.tool == "ask":
+            results[call.n] = runs.unanswered(why)
+        elif call.started is None:
             results[call.n] = runs.not_started(why)
         else:
             known = kept.get(call.n)
@@ -65,17 +73,23 @@ def look(store: Store, run: Run, *, why: str = DIED, until: int | None = None, f
             output, more = known.output if known else "", (found or {}).get(call.n, "")
             results[call.n] = runs.unknown_result(ran, why=why, output=output, more=more)
     cost = None if fact is None else cast(CallEnded, decode(CallEnded.kind, CallEnded.v, fact))
-    return Left(run, parts, {n: store.blobs.pack(result) for n, result in results.items()}, cost)
+    packed = {n: store.blobs.pack(result) for n, result in results.items()}
+    return Left(run, parts, packed, cost, store.blobs.pack(patch) if patch else None)
 
 
-def interrupt(tx: Tx, left: Left) -> bool:
-    """End a run whose process died: as interrupted, or, where it had only been waiting for a person, as one that waits on.
+def interrupt(tx: Tx, left: Left, fate: Fate | None = None) -> bool:
+    """End a run that nobody works on any more: as interrupted, or, where it had only been waiting for a person, as one that waits
+    on. `fate` is how it had ended already, where only that could not be stored.
 
     True when the run was ended. The prompts queued behind it are held: what they say was said before anybody knew of this.
     """
     run = left.run
     if not runs.held(tx, run):
         return False
+    if fate is not None:
+        queue.hold_session(tx, run.session, HELD)
+        end(tx, left, fate[0], why=ABORTED if fate[0] == "aborted" else ENDED, error=fate[1])
+        return True
     ask = asks.resumable(tx, run.session, run.id)
     if ask is not None:
         partials.close_run(tx, run)
@@ -113,8 +127,8 @@ def end(
         if n not in stored:  # it may have closed in the very moment of the end
             sessions.add_part(tx, run.session, run.message, n, tx.unpack(packed), run=run.id)
     runs.close_calls(tx, run, why=why, results={n: tx.unpack(packed) for n, packed in left.results.items()})
-    for part in (missing_patch(tx, run), notice):
-        if part is not None:
+    for part in (left.patch and tx.unpack(left.patch), notice):
+        if part:
             n = max(left.free, sessions.next_part(tx, run.session, run.message))
             sessions.add_part(tx, run.session, run.message, n, part, run=run.id)
     if left.cost is not None:

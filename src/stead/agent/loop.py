@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,12 +27,17 @@ from stead.agent.models.base import Request, Turn
 from stead.agent.models.count import part_chars
 from stead.agent.workspace import see_through
 from stead.core.errors import SteadError
+from stead.core.jsontext import dumps
 from stead.core.parts import NO_TOKENS, Part, ToolPart
+from stead.core.text import cut_bytes
 from stead.domain import partials, queue, runs, sessions, usage
 from stead.domain.runs import Outcome, Run
 from stead.store.log import Tx
 from stead.store.store import Store
 
+END_PAUSES = (0.1, 0.4, 1.0)
+"""Seconds between attempts to store the end of a run."""
+ERROR_BYTES = 16 << 10
 BROKEN_STEPS = 3
 """A model whose calls are cut off this many times in a row is not asked again."""
 
@@ -71,6 +77,8 @@ class Loop:
     prompt: str = ""
     flags: list[str] = field(default_factory=list)
     """What `--allow` would need to say for the calls that were refused because nobody could be asked."""
+    fate: closing.Fate | None = None
+    """How it ended, from that moment on, whether or not that could be stored."""
     early: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Results of calls that an abort ended, by part number."""
     answers: Answers = field(init=False)
@@ -151,7 +159,8 @@ class Loop:
     def _limit(self) -> SteadError | None:
         if self.steps >= self.limits.steps:
             hint = "`stead run -c` goes on; --max-steps allows more."
-            return SteadError("limit_steps", f"The run used its {self.limits.steps} steps.", hint=hint)
+            steps = "one step" if self.limits.steps == 1 else f"{self.limits.steps} steps"
+            return SteadError("limit_steps", f"The run used its {steps}.", hint=hint)
         if self.limits.cost is not None and self.spent is not None and self.spent >= self.limits.cost:
             return SteadError("limit_cost", f"The run cost ${self.spent:.4f}; the limit was ${self.limits.cost:.4f}.")
         return None
@@ -279,15 +288,46 @@ class Loop:
         self.publish(Frame("notice", self.run.session, self.run.id, "", 0, text))
 
     async def _end(self, outcome: Outcome, error: dict[str, Any] | None) -> None:
-        """Close everything that is open and end the run, in one job that no cancellation can take back."""
+        """Close everything that is open and end the run, in one job that no cancellation can take back. A store that cannot take it
+        just now is asked again for a moment. Raises when it does not; `fate` then says what is to be stored."""
+        self.fate = (outcome, _bounded(error))
         self.live.stop()
-        pack, why = self.store.blobs.pack, closing.ABORTED if outcome == "aborted" else closing.ENDED
-        left = closing.Left(
+        with suppress(asyncio.CancelledError):
+            await see_through(self._store_end(*self.fate))
+
+    async def _store_end(self, outcome: Outcome, error: dict[str, Any] | None) -> None:
+        why = closing.ABORTED if outcome == "aborted" else closing.ENDED
+        cost = self.answers.broken_off("aborted" if outcome == "aborted" else "failed")
+        for pause in (*END_PAUSES, None):
+            try:
+                job = partial(closing.end, left=self._left(cost), outcome=outcome, why=why, error=error)
+                await asyncio.wrap_future(self.submit(job))
+                return
+            except Lost:
+                return
+            except SteadError as failure:
+                if pause is None or failure.code not in closing.PASSING:
+                    raise
+            await asyncio.sleep(pause)
+
+    def _left(self, cost: sessions.CallEnded | None) -> closing.Left:
+        pack = self.store.blobs.pack
+        with self.store.view() as view:
+            patch = closing.missing_patch(view, self.run)
+        return closing.Left(
             run=self.run,
             parts={n: pack(part) for n, part in self.live.cut()},
             results={n: pack(result) for n, result in self.early.items()},
-            cost=self.answers.broken_off("aborted" if outcome == "aborted" else "failed"),
+            cost=cost,
+            patch=pack(patch) if patch else None,
             free=self.next_n,
         )
-        with suppress(asyncio.CancelledError, Lost):
-            await see_through(asyncio.wrap_future(self.submit(lambda tx: closing.end(tx, left, outcome, why=why, error=error))))
+
+
+def _bounded(error: dict[str, Any] | None) -> dict[str, Any] | None:
+    """An error that fits into an event, whatever a provider put into it."""
+    if error is None or len(dumps(error)) <= ERROR_BYTES:
+        return error
+    short: dict[str, Any] = {name: cut_bytes(str(error[name]), ERROR_BYTES // 8) for name in ("code", "message") if name in error}
+    hint = (error.get("details") or {}).get("hint")
+    return {**short, "details": {"hint": cut_bytes(str(hint), ERROR_BYTES // 8)}} if hint else short

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from stead.core.errors import SteadError
@@ -21,21 +22,31 @@ def delete(house: Stead, session: str, by: str) -> list[str]:
     """See `Stead.delete`."""
     with house.store.view() as view:
         family = sessions.with_children(view, session)
-    for one in family:  # what waits does not begin behind what is stopped
-        house.store.write(lambda tx, one=one: queue.hold_session(tx, one, DELETED), actor=by)  # type: ignore[misc]
-        house.stop(one, by=by)
-    for _ in range(_WAITS):
-        with house.store.view() as view:
-            if not any(runs.active(view, one) for one in sessions.with_children(view, session)):
-                break
-        threading.Event().wait(_WAIT_SECONDS)
-    with house.store.view() as view:
         keep = settings.effective(view, file_layer=house.user_file().settings)["attachments.on_delete"].value == "keep"
-    gone, files, blobs = house.store.write(lambda tx: _forget(tx, session, keep), actor=by)
+    held: list[str] = []
+    try:
+        for one in family:  # what waits does not begin behind what is stopped
+            held += house.store.write(lambda tx, one=one: queue.hold_session(tx, one, DELETED), actor=by)  # type: ignore[misc]
+            house.stop(one, by=by)
+        _wait_for_ends(house, session)
+        gone, files, blobs = house.store.write(lambda tx: _forget(tx, session, keep), actor=by)
+    except SteadError:
+        with suppress(SteadError):  # a store that takes nothing keeps them held
+            house.store.write(lambda tx: queue.let_go(tx, held, DELETED), actor=by)
+        raise
     for attachment in files:
         attachments.remove(house.data / "attachments", attachment)
     _purge(house, blobs)
     return gone
+
+
+def _wait_for_ends(house: Stead, session: str) -> None:
+    """Give the runs in it a moment to end."""
+    for _ in range(_WAITS):
+        with house.store.view() as view:
+            if not any(runs.active(view, one) for one in sessions.with_children(view, session)):
+                return
+        threading.Event().wait(_WAIT_SECONDS)
 
 
 def _purge(house: Stead, blobs: set[str]) -> None:

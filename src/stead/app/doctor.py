@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stead.core.errors import SteadError
 from stead.core.events import Event
-from stead.domain import runs, sessions
+from stead.domain import attachments, runs, sessions
 from stead.store import check
 from stead.store.check import Check, Walk
 
@@ -22,8 +22,8 @@ Progress = Callable[[str, int, int], None]
 def examine(house: Stead, *, repair: bool = False, full: bool = False, progress: Progress | None = None) -> dict[str, Any]:
     """Look at everything: `{"ok", "checks": [{"name", "ok", "detail"}]}`.
 
-    `repair` makes projections again from the log, removes leftovers and sets modes right, and may be repeated; the log is never
-    touched. `full` reads every blob instead of a sample. A check that cannot be made is one that failed.
+    `repair` makes projections again from the log, and missing indexes, removes leftovers and sets modes right, and may be repeated;
+    the log is never touched. `full` reads every blob instead of a sample. A check that cannot be made is one that failed.
     """
     checks = list(_checks(house, repair, full, progress or (lambda what, at, total: None)))
     return as_json(checks)
@@ -52,6 +52,7 @@ def _checks(house: Stead, repair: bool, full: bool, progress: Progress) -> Itera
     yield _made("attachments", lambda: _attachments(house, story))
     yield _made("runs", lambda: _runs(house, story))
     yield _made("projections", lambda: check.projections(store, repair, lambda at, total: progress("projections", at, total)))
+    yield _made("indexes", lambda: check.indexes(store, repair))
     if store.folder is not None:
         yield _made("files", lambda: check.files(store, repair))
         yield _made("leftovers", lambda: check.leftovers(store, repair))
@@ -129,13 +130,8 @@ def _runs(house: Stead, story: Story) -> Check:
 def _attachments(house: Stead, story: Story) -> Check:
     faults = []
     for attachment, size in story.attachments.items():
-        try:
-            there = (house.data / "attachments" / f"{attachment}.att").stat().st_size
-        except FileNotFoundError:
-            faults.append(f"{attachment} is missing")
-            continue
-        if there != size:
-            faults.append(f"{attachment} has {there:,} bytes instead of {size:,}")
+        if fault := attachments.fault(house.data / "attachments", attachment, size):
+            faults.append(f"{attachment} {fault}")
     said = f"{len(story.attachments):,} files of prompts are there."
     return Check("attachments", not faults, "; ".join(faults[:5]) + "." if faults else said)
 

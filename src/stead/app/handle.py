@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from stead.agent.closing import PASSING
 from stead.app.watching import POLL_SECONDS
 from stead.core.errors import SteadError
 from stead.domain import queue, runs
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from stead.store.log import Tx
 
 STOPPED = "Its program was stopped before its turn came."
+WAITS = "The run before it waits for a person."
 _LOOK_FOR_DEAD = 10
 """Every so many looks a waiting prompt asks whether the process before it still lives."""
 
@@ -49,6 +51,8 @@ class RunHandle:
         self._flags: list[str] = []
         self._task: asyncio.Task[None] | None = None
         self._leaving = False
+        self.patient = True
+        """Whether the prompt also waits behind a run that waits for a person. Else it is held then, and the waiting is over."""
 
     def start(self, connection: Connection | None = None) -> None:
         """Begin the work, or the waiting for it; called once, by the house."""
@@ -111,6 +115,9 @@ class RunHandle:
             if self._loop is not None:
                 self._flags = self._loop.flags
                 await self._loop.execute()
+        except Exception:
+            self._house.unended(self.run, self._loop.fate if self._loop is not None else None)
+            raise
         finally:
             obeying.cancel()
             self._loop = None  # with all it had read; who holds the handle of a run that ended holds nothing of it
@@ -131,18 +138,15 @@ class RunHandle:
         house, looks = self._house, 0
         try:
             while True:
-                with house.store.view() as view:
-                    found = queue.get(view, self.id)
-                    before, first = runs.active(view, self.session), queue.head(view, self.session)
-                if found.state != "queued" or found.held is not None:
-                    return None
-                if before is None and first is not None and first.id == self.id:
-                    owner = house.owner()
-                    begun: runs.Run | None = await house.store.commit(partial(queue.begin, prompt=found, owner=owner))
-                    if begun is not None:
+                try:
+                    over, begun = await self._look(dead=looks % _LOOK_FOR_DEAD == 0)
+                except SteadError as error:
+                    if error.code not in PASSING:
+                        raise
+                    house.suspect()  # it may have begun all the same
+                else:
+                    if over:
                         return begun
-                elif before is not None or first is not None:
-                    await self._look_ahead(before, first, dead=looks % _LOOK_FOR_DEAD == 0)
                 looks += 1
                 await asyncio.sleep(POLL_SECONDS)
         except asyncio.CancelledError:
@@ -152,6 +156,26 @@ class RunHandle:
             if (task := asyncio.current_task()) is not None:
                 task.cancel()  # it began in that very moment, and ends as one that is aborted
             return begun
+
+    async def _look(self, *, dead: bool) -> tuple[bool, runs.Run | None]:
+        """Look once whether it is this prompt's turn. Whether the waiting is over, and the run if it has begun here."""
+        house = self._house
+        with house.store.view() as view:
+            found = queue.get(view, self.id)
+            before, first = runs.active(view, self.session), queue.head(view, self.session)
+            mine = found.state == "begun" and found.run == self.id and runs.get(view, self.id)
+        if mine and mine.status == "running" and mine.owner == house.life.id:
+            return True, mine  # begun by a commit of which only the answer was lost
+        if found.state != "queued" or found.held is not None:
+            return True, None
+        if before is not None and before.status == "waiting" and not self.patient:
+            await house.store.commit(lambda tx: queue.hold(tx, queue.get(tx, self.id), WAITS))
+        elif before is None and first is not None and first.id == self.id:
+            begun: runs.Run | None = await house.store.commit(partial(queue.begin, prompt=found, owner=house.owner()))
+            return begun is not None, begun
+        elif before is not None or first is not None:
+            await self._look_ahead(before, first, dead=dead)
+        return False, None
 
     async def _look_ahead(self, before: runs.Run | None, first: queue.Prompt | None, *, dead: bool) -> None:
         """See to it that what is before this prompt moves: one that nobody in particular works on is worked on here, and what a
@@ -177,7 +201,7 @@ class RunHandle:
             if found.state == "begun" and found.run == self.id:
                 run = runs.get(tx, self.id)
                 return run if run.status == "running" and run.owner == house.life.id else None
-            if not self._leaving:
+            if not self._leaving and found.owner == house.life.id:  # else somebody else waits for it by now
                 queue.hold(tx, found, STOPPED)
             return None
 
@@ -205,6 +229,8 @@ class RunHandle:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             with suppress(SteadError), self._house.store.view() as view:  # a store that is busy now is looked into again
-                if runs.abort_requested(view, run.id):
+                now = runs.get(view, run.id)
+                # Somebody asked for the end; or the run is another's by now, and nothing of it may go on here.
+                if runs.abort_requested(view, run.id) or (now.owner, now.epoch) != (run.owner, run.epoch) or now.status == "ended":
                     self.abort()
                     return

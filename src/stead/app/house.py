@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from stead.app.features import FEATURES
 from stead.app.life import LEASE_MS, Life
 from stead.app.recovery import end_unowned, recover
+from stead.app.tidy import Tidy
 from stead.config.places import config_folder, data_folder
 from stead.core.clock import Clock, SystemClock
 from stead.core.events import Event
@@ -23,6 +24,7 @@ from stead.store.store import Store, open_store
 
 if TYPE_CHECKING:
     from stead.agent.calls import Asker
+    from stead.agent.closing import Fate
     from stead.agent.connect import Connection
     from stead.agent.frames import Frame
     from stead.agent.gate import Rule
@@ -50,6 +52,7 @@ class Stead:
         self._secrets: Secrets | None = None
         self._frames: list[Callable[[Frame], None]] = []
         self._running: dict[str, RunHandle] = {}
+        self._tidy = Tidy(self)
 
     @classmethod
     def open(
@@ -121,6 +124,15 @@ class Stead:
         except Exception:  # a store that cannot be read may hold some
             return True
 
+    def suspect(self) -> None:
+        """Something of this process may be stored of which nobody in it knows: it is looked for, and closed, within seconds."""
+        self._tidy.suspect()
+
+    def unended(self, run: runs.Run, fate: Fate | None) -> None:
+        """Nobody works on a run of this process any more, and its end could not be stored: that is done as soon as it can be, by
+        this process or by whoever opens the store after it."""
+        self._tidy.unended(run, fate)
+
     def recover(self) -> None:
         """Close what dead processes left open. Idempotent; `open` has done it once. From a coroutine, call it in a thread."""
         recover(self.store, self.life)
@@ -178,11 +190,18 @@ class Stead:
         start, connection = plan(self, wish)
         packed = await asyncio.to_thread(self.store.blobs.pack, given)
         await self._free(wish.session)
-        begun = await self.store.commit(lambda tx: start.job(tx, packed), actor=LOCAL_ACTOR)
+        begun = await self._commit(lambda tx: start.job(tx, packed))
         if not begun.fresh or not wish.here:
             return self._running.get(begun.id) or RunHandle(self, begun.id, begun.session, begun.run)
         handle = RunHandle(self, begun.id, begun.session, begun.run, wish.on_ask, granted(wish.rules))
         return self._take(handle, connection)
+
+    async def _commit(self, job: Callable[[Tx], Any]) -> Any:
+        try:
+            return await self.store.commit(job, actor=LOCAL_ACTOR)
+        except BaseException:  # it may have been committed all the same
+            self.suspect()
+            raise
 
     async def _free(self, session: str | None) -> None:
         """See to it that no prompt waits for a run whose process has died."""
@@ -230,7 +249,7 @@ class Stead:
 
         grants = granted(rules)
         lasting = [rule for rule in rules if rule not in grants]
-        run = await self.store.commit(resume(self, session, on_ask, lasting), actor=LOCAL_ACTOR)
+        run = await self._commit(resume(self, session, on_ask, lasting))
         return self._take(RunHandle(self, run.id, session, run, on_ask, grants))
 
     async def begin(self, prompt: str, *, on_ask: Asker | None = None, now: bool = False) -> RunHandle:
@@ -253,7 +272,7 @@ class Stead:
             if now:
                 queue.send(tx, prompt)
 
-        await self.store.commit(let_go, actor=LOCAL_ACTOR)
+        await self._commit(let_go)
         here = self._running.get(prompt)
         if here is not None and here.wait_for(on_ask):
             return here

@@ -7,21 +7,23 @@ anywhere: each beats in the database, and one that was silent for the length of 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stead.core.clock import rfc3339
 from stead.domain import owners
-from stead.store.lock import dead_owners, forget_owner, last_seen, living
+from stead.store.lock import dead_owners, forget_owner, last_seen, living, read_lock
 from stead.store.store import Store
 
 if TYPE_CHECKING:
+    from stead.agent.closing import Fate
     from stead.store.lock import ProcessLock
 
 LEASE_MS = 15_000
 _BEATS_PER_LEASE = 4
+_OUTCOMES = ("error", "aborted", "limit", "done", "denied")
 
 
 class Life:
@@ -34,6 +36,8 @@ class Life:
         self._lock: ProcessLock | None = None
         self._over = threading.Event()
         self._heart: threading.Thread | None = None
+        self.each_second: Callable[[], None] = lambda: None
+        """Called by the thread that gives the signs."""
 
     @property
     def id(self) -> str | None:
@@ -85,6 +89,18 @@ class Life:
                 return owners.last_beat(view, owner)
         return last_seen(self._locks, owner)
 
+    def leave_word(self, fates: Mapping[str, Fate]) -> None:
+        """Leave with the lock how runs ended whose end cannot be stored now: its file has its room also on a full disk."""
+        if self._lock is not None:
+            words = {run: {"outcome": outcome, "error": error} for run, (outcome, error) in fates.items()}
+            self._lock.tell({"ended": words})
+
+    def word(self, owner: str, run: str) -> Fate | None:
+        """How a run of a dead process ended, where that was left with its lock."""
+        told = read_lock(self._locks, owner).get("ended")
+        word = told.get(run) if isinstance(told, dict) else None
+        return (word["outcome"], word["error"]) if isinstance(word, dict) and word.get("outcome") in _OUTCOMES else None
+
     def forget(self, owner: str) -> None:
         """Remove the traces of a dead process whose work has been closed."""
         if self._store.database.shared:
@@ -106,13 +122,17 @@ class Life:
     # --- signs ----------------------------------------------------------------------------------------------------------------
 
     def _live(self) -> None:
-        shared = self._store.database.shared
-        while not self._over.wait(self._lease / _BEATS_PER_LEASE / 1000 if shared else 1.0):
+        pause = self._lease / _BEATS_PER_LEASE / 1000 if self._store.database.shared else 1.0
+        wait = min(pause, 1.0)
+        looks = 0
+        while not self._over.wait(wait):
+            looks += 1
             try:
                 if self._lock is not None:
                     self._lock.touch()
-                if shared and self.id is not None:
+                if self._store.database.shared and self.id is not None and looks % max(1, round(pause / wait)) == 0:
                     self._beat(self.id)
+                self.each_second()
             except Exception as error:  # a database that is away for a moment must not end the beating
                 import logging
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stead.app.life import Life
 from stead.core.errors import SteadError
@@ -12,6 +12,9 @@ from stead.domain import asks, partials, projects, queue, runs, sessions
 from stead.store import safefile
 from stead.store.database import Reads
 from stead.store.store import Store
+
+if TYPE_CHECKING:
+    from stead.agent.closing import Fate
 
 DIED = "Its program ended before its turn came."
 
@@ -41,8 +44,29 @@ def end_unowned(store: Store, run: runs.Run) -> None:
     store.write(lambda tx: closing.abort(tx, left))
 
 
-def _close(store: Store, life: Life, dead: set[str]) -> None:
+def close_run(store: Store, life: Life, run: runs.Run, fate: Fate | None, *, found: Mapping[int, str] | None = None) -> bool:
+    """Close one run that nobody works on. What cannot be stored of it is left out: one run must not keep a store from opening.
+    False when nothing of it could be closed."""
     from stead.agent import closing
+
+    def left() -> closing.Left:
+        return closing.look(store, run, until=life.last_seen(run.owner), found=found)
+
+    for known in (left, lambda: closing.Left(run)):
+        try:
+            gathered = known()
+            store.write(lambda tx, gathered=gathered: closing.interrupt(tx, gathered, fate))  # type: ignore[misc]
+            return True
+        except Exception as error:
+            if isinstance(error, SteadError) and error.code in closing.PASSING:
+                raise
+            import logging
+
+            logging.getLogger("stead").exception("what run %s left open could not be closed as it was", run.id)
+    return False
+
+
+def _close(store: Store, life: Life, dead: set[str]) -> None:
     from stead.agent.workspace import settle
 
     settled = settle(store, lambda session: _root_of(store, session), lambda run: _at_work(store, life, run))
@@ -52,9 +76,8 @@ def _close(store: Store, life: Life, dead: set[str]) -> None:
         left = runs.left_by(view, dead)
         started = _started(view, left)
     found = _end_processes(started) if started else {}
-    looked = [closing.look(store, run, until=life.last_seen(run.owner), found=found.get(run.id)) for run in left]
-    for one in looked:
-        store.write(lambda tx, one=one: closing.interrupt(tx, one))  # type: ignore[misc]
+    for run in left:
+        settled &= close_run(store, life, run, life.word(run.owner, run.id), found=found.get(run.id))
     if queue_owners := dead & _waited_for(store):
         store.write(lambda tx: queue.hold_of(tx, queue_owners, DIED))
     for owner in dead if settled else ():

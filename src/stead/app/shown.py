@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from stead.core.clock import rfc3339
@@ -33,11 +34,13 @@ def run_json(store: Store, run: str) -> dict[str, Any]:
         try:
             found = runs.get(view, run)
         except SteadError:
-            return _unbegun(queue.get(view, run))
+            with suppress(SteadError):
+                return _unbegun(queue.get(view, run))
+            raise
         message = sessions.message(view, found.session, found.message)
         used = usage.of_run(view, run)
         net = changes.net(changes.listed(view, found.session, run=run))
-        open_asks = [ask for ask in asks.open_asks(view, found.session) if ask.run == run]
+        open_asks = [ask for ask in asks.open_asks(view, found.session, trashed=True) if ask.run == run]
     return {
         "session": found.session,
         "run": run,
@@ -48,7 +51,7 @@ def run_json(store: Store, run: str) -> dict[str, Any]:
         "cost": used["cost"],
         **({"estimated": True} if used["estimated"] else {}),
         "changes": [changes.change_json(one, store.blobs.get) for one in net],
-        "asks": [ask_json(ask) for ask in open_asks],
+        "asks": [ask_json(ask, store.blobs) for ask in open_asks],
     }
 
 
@@ -218,6 +221,8 @@ def event_json(event: Event[Any], blobs: Blobs) -> dict[str, Any]:
         fields["result"] = blobs.resolve(fields["result"])
     elif event.kind == "ask.opened":
         fields["about"] = blobs.resolve(fields["about"])
+    elif event.kind == "ask.answered":
+        fields["answer"] = blobs.resolve(fields["answer"])
     elif event.kind in ("prompt.queued", "prompt.changed"):
         fields["parts"] = blobs.resolve(fields["parts"])
     return {

@@ -104,10 +104,7 @@ def plan(house: Stead, wish: Wish) -> tuple[Start, Connection]:
     if any(not isinstance(rule, Rule) for rule in wish.rules):
         raise SteadError("usage", "A rule is made by `stead.agent.gate.parse(text, action, layer)`; a text alone is none.")
     with house.store.view() as view:
-        old = sessions.get(view, wish.session) if wish.session else None
-        if old is not None and old.trashed:
-            hint = f"`stead sessions restore {old.id}` takes it out again."
-            raise SteadError("usage", f"Session {old.id} is in the trash.", hint=hint)
+        old = sessions.in_use(view, wish.session) if wish.session else None
         folder, known = _folder(view, old, wish.project)
         file = house.user_file()
         values = settings.effective(

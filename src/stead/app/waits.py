@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stead.core.errors import SteadError
-from stead.domain import asks, runs
+from stead.domain import asks, runs, sessions
 from stead.store.log import Tx
+from stead.store.store import Store
 
 if TYPE_CHECKING:
     from stead.agent.calls import Asker
@@ -15,13 +16,24 @@ if TYPE_CHECKING:
     from stead.app.house import Stead
 
 
-def answer(ask: str, value: dict[str, Any], by: str) -> Callable[[Tx], asks.Ask]:
-    """The job that answers an ask; see `Stead.answer`."""
-    for rule in value.get("rules") or ():  # one that cannot be read is refused now, and not passed over later
+def answer(ask: str, value: dict[str, Any], by: str, store: Store | None = None) -> Callable[[Tx], asks.Ask]:
+    """The job that answers an ask; see `Stead.answer`. `store` takes what is too long for an event."""
+    if store is not None:
+        with store.view() as view:
+            asks.check(asks.get(view, ask).kind, value)
+    rules = value.get("rules") if isinstance(value, dict) else None
+    for rule in rules if isinstance(rules, list) else ():  # one that cannot be read is refused now, and not passed over later
         from stead.agent.gate import parse
 
         parse(str(rule), "allow", "session", "approval")
-    return lambda tx: asks.answer(tx, ask, value, by=by)
+    packed = None if store is None else store.blobs.pack(value)
+
+    def job(tx: Tx) -> asks.Ask:
+        if (found := asks.get(tx, ask)).status == "open":
+            sessions.in_use(tx, found.session)
+        return asks.answer(tx, ask, value if packed is None else tx.unpack(packed), by=by)
+
+    return job
 
 
 def resume(house: Stead, session: str, on_ask: Asker | None, rules: Sequence[Rule]) -> Callable[[Tx], runs.Run]:
@@ -31,6 +43,7 @@ def resume(house: Stead, session: str, on_ask: Asker | None, rules: Sequence[Rul
     owner = house.owner()
 
     def job(tx: Tx) -> runs.Run:
+        sessions.in_use(tx, session)
         run = runs.active(tx, session)
         if run is None or run.status != "waiting":
             hint = "A prompt goes on with the session." if run is None else f"`stead sessions stop {session}` ends it."
@@ -38,12 +51,9 @@ def resume(house: Stead, session: str, on_ask: Asker | None, rules: Sequence[Rul
             raise SteadError("not_found", f"No run of session {session} waits for an answer; the last one {state}.", hint=hint)
         ask = asks.resumable(tx, session, run.id)
         if ask is not None and ask.status == "open" and not callable(on_ask):
-            raise SteadError(
-                "conflict",
-                f"Run {run.id} still waits for an answer.",
-                hint=f"`stead inbox answer {ask.id}` gives it.",
-                details={"ask": ask.id},
-            )
+            choice = "--text TEXT" if ask.kind == "question" else "--allow (or --deny)"
+            hint = f"`stead inbox answer {ask.id} {choice}` gives it."
+            raise SteadError("conflict", f"Run {run.id} still waits for an answer.", hint=hint, details={"run": run.id})
         terms = {"rules": [*runs.terms(tx, run).get("rules", ()), *map(list, map(stored, rules))]} if rules else None
         return runs.resume(tx, run.id, owner, terms)
 

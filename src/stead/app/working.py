@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from stead.agent.closing import PASSING
 from stead.app.watching import POLL_SECONDS
+from stead.core.errors import SteadError
 from stead.domain import queue, runs
 from stead.store.log import Tx
 
@@ -22,15 +24,21 @@ async def work(house: Stead, most: int, idle: Callable[[], bool]) -> None:
     looked = 0.0
     while True:
         mine &= {handle.id for handle in house.running()}
-        if len(mine) < most and (run := await take_next(house)) is not None:
-            mine.add(run)
-            continue
-        now = house.store.clock.monotonic()
-        if now - looked >= _LOOK_FOR_DEAD_SECONDS:  # what a dead worker left is closed by those who live
-            looked = now
-            await asyncio.to_thread(house.recover)
-        if not mine and idle():
-            return
+        try:
+            if len(mine) < most and (run := await take_next(house)) is not None:
+                mine.add(run)
+                continue
+            now = house.store.clock.monotonic()
+            if now - looked >= _LOOK_FOR_DEAD_SECONDS:  # what a dead worker left is closed by those who live
+                looked = now
+                await asyncio.to_thread(house.recover)
+        except SteadError as error:  # a store that is away for a moment is asked again
+            if error.code not in PASSING:
+                raise
+            house.suspect()
+        else:
+            if not mine and idle():
+                return
         await asyncio.sleep(POLL_SECONDS)
 
 

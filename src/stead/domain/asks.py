@@ -113,12 +113,15 @@ def open_ask(tx: Tx, ask: str, session: str, run: str, *, kind: Kind, message: i
 
 
 def answer(tx: Tx, ask: str, value: dict[str, Any], *, by: str) -> Ask:
-    """Answer an open ask: `{"text": str}`, or `{"allow": bool, "reason"?: str, "rules"?: [str]}`. Raises `not_found`, `ask_closed`
-    when it was answered or withdrawn before, `usage` for an answer of another shape."""
+    """Answer an open ask: `{"text": str}`, or `{"allow": bool, "reason"?: str, "rules"?: [str]}`. Long strings must have been moved
+    into blobs (`Blobs.pack`, `Tx.unpack`). Raises `not_found`, `ask_closed` when it was answered or withdrawn before, `usage` for
+    an answer of another shape."""
     found = get(tx, ask)
     if found.status != "open":
-        raise SteadError("ask_closed", f"This question is {found.status} and takes no answer.", details={"status": found.status})
-    _check(found.kind, value)
+        raise SteadError(
+            "ask_closed", f"This {found.kind} is {found.status} and takes no answer.", details={"status": found.status}
+        )
+    check(found.kind, value)
     tx.append(found.session, AskAnswered(ask=ask, answer=value, by=by), run=found.run)
     return get(tx, ask)
 
@@ -127,15 +130,25 @@ _NEEDED: dict[str, dict[str, type]] = {"question": {"text": str}, "approval": {"
 _ALLOWED: dict[str, dict[str, type]] = {"question": {"text": str}, "approval": {"allow": bool, "reason": str, "rules": list}}
 
 
-def _check(kind: Kind, value: dict[str, Any]) -> None:
+def check(kind: Kind, value: Any) -> None:
+    """Raises `usage` for what is no answer to an ask of this kind. Strings may have been moved into blobs."""
     what = "a question" if kind == "question" else "an approval"
+    if not isinstance(value, dict):
+        raise SteadError("usage", f"The answer to {what} is an object, not {type(value).__name__}.")
     for name, wanted in _NEEDED[kind].items():
-        if not isinstance(value.get(name), wanted):
-            raise SteadError("usage", f"The answer to {what} needs {name!r}.")
+        if not _fits(value.get(name), wanted):
+            options = "--text TEXT" if kind == "question" else "--allow or --deny"
+            raise SteadError("usage", f"The answer to {what} needs {name!r}.", hint=f"On the command line: {options}.")
     for name, given in value.items():
         known = _ALLOWED[kind].get(name)
-        if known is None or not isinstance(given, known):
+        if known is None or not _fits(given, known):
             raise SteadError("usage", f"{name!r} does not belong into the answer to {what}, or is of the wrong kind.")
+
+
+def _fits(given: Any, wanted: type) -> bool:
+    if isinstance(given, list) and not all(_fits(one, str) for one in given):
+        return False
+    return isinstance(given, wanted) or (wanted is str and isinstance(given, dict) and "$blob" in given)
 
 
 def close(tx: Tx, ask: str, reason: str) -> None:
@@ -188,13 +201,14 @@ def get(view: Reads, ask: str) -> Ask:
     return _ask(row)
 
 
-def open_asks(view: Reads, session: str | None = None) -> list[Ask]:
-    """All open asks, oldest first; of one session or of all."""
-    if session is None:
-        rows = view.q(f"SELECT {_COLUMNS} FROM asks WHERE status='open' ORDER BY seq")
-    else:
-        rows = view.q(f"SELECT {_COLUMNS} FROM asks WHERE status='open' AND session=? ORDER BY seq", session)
-    return [_ask(row) for row in rows]
+def open_asks(view: Reads, session: str | None = None, *, trashed: bool = False) -> list[Ask]:
+    """All open asks, oldest first; of one session or of all. With `trashed` also those of sessions in the trash."""
+    where, args = "status='open'", [] if session is None else [session]
+    if session is not None:
+        where += " AND session=?"
+    if not trashed:
+        where += " AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id=session AND s.trashed=1)"
+    return [_ask(row) for row in view.q(f"SELECT {_COLUMNS} FROM asks WHERE {where} ORDER BY seq", *args)]
 
 
 def _ask(row: tuple[Any, ...]) -> Ask:

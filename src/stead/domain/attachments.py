@@ -80,7 +80,7 @@ def add(folder: Path, attachment: str, name: str, content: bytes) -> FilePart:
 def load(folder: Path, attachment: str, size: int | None = None) -> bytes:
     """The content of an attachment; `size` bytes of it where that is known, for a power cut may leave NUL behind them. Raises
     `not_found`, without touching the disk for what cannot be an id."""
-    if not attachment.isalnum() or not attachment.isascii() or len(attachment) > 64:
+    if not _may_be(attachment):
         raise SteadError("not_found", "There is no such attachment.")
     try:
         return _path(folder, attachment).read_bytes()[:size]
@@ -88,9 +88,24 @@ def load(folder: Path, attachment: str, size: int | None = None) -> bytes:
         raise SteadError("not_found", "There is no such attachment.") from None
 
 
+def fault(folder: Path, attachment: str, size: int) -> str | None:
+    """What is wrong with the file of an attachment of `size` bytes; None where `load` gives all of it. NUL behind its end is no
+    fault: a power cut leaves that."""
+    if not _may_be(attachment):
+        return "cannot be the name of a file"
+    try:
+        with _path(folder, attachment).open("rb") as file:
+            there = file.seek(0, 2)
+            file.seek(size)
+            clean = there >= size and not any(piece.strip(b"\0") for piece in iter(lambda: file.read(1 << 20), b""))
+    except FileNotFoundError:
+        return "is missing"
+    return None if clean else f"has {there:,} bytes instead of {size:,}"
+
+
 def remove(folder: Path, attachment: str) -> None:
     """Remove an attachment that nothing refers to any more; quiet when it is gone."""
-    if attachment.isalnum() and attachment.isascii() and len(attachment) <= 64:
+    if _may_be(attachment):
         safefile.remove(_path(folder, attachment))
 
 
@@ -106,6 +121,11 @@ def sniff(content: bytes) -> tuple[Literal["image", "text", "other"], str]:
     except UnicodeDecodeError:
         return "other", "application/octet-stream"
     return ("other", "application/octet-stream") if b"\0" in content else ("text", "text/plain")
+
+
+def _may_be(attachment: str) -> bool:
+    """Whether this can be an id: nothing else is looked for on the disk."""
+    return attachment.isalnum() and attachment.isascii() and len(attachment) <= 64
 
 
 def _path(folder: Path, attachment: str) -> Path:

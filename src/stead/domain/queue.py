@@ -45,9 +45,10 @@ class PromptChanged(Fact):
 
 @event("prompt.moved")
 class PromptMoved(Fact):
-    """The whole queue of the session in its new order."""
+    """The prompt stands at `place` of its session's queue; 1 is next."""
 
-    order: list[str]
+    prompt: str
+    place: int
 
 
 @event("prompt.held")
@@ -66,7 +67,8 @@ class PromptReleased(Fact):
 
 @event("prompt.sent")
 class PromptSent(Fact):
-    """The prompt is to be said now: in the run at work, or as the next to begin."""
+    """The prompt is to be said now, in the run at work or as the next to begin: it stands behind those already sent and before all
+    others."""
 
     prompt: str
 
@@ -89,6 +91,10 @@ FEATURE = Feature(
     indexes={"queue_order": "queue(session, state, rank)", "queue_state": "queue(state, owner)"},
 )
 
+_WAITS_IN = "state='queued' AND session=?"
+_NOT_IN_TRASH = "NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id=q.session AND s.trashed=1)"
+_BEHIND_ALL = 1 << 62
+
 
 @FEATURE.projects(PromptQueued)
 def _queued(tx: Tx, e: Event[PromptQueued]) -> None:
@@ -107,9 +113,7 @@ def _changed(tx: Tx, e: Event[PromptChanged]) -> None:
 
 @FEATURE.projects(PromptMoved)
 def _moved(tx: Tx, e: Event[PromptMoved]) -> None:
-    # Ranks begin below what any later prompt gets (its seq), whatever the length of the queue.
-    for place, prompt in enumerate(e.data.order):
-        tx.q("UPDATE queue SET rank=? WHERE id=?", place - len(e.data.order), prompt)
+    _put(tx, e.stream, e.data.prompt, e.data.place)
 
 
 @FEATURE.projects(PromptHeld)
@@ -124,7 +128,24 @@ def _released(tx: Tx, e: Event[PromptReleased]) -> None:
 
 @FEATURE.projects(PromptSent)
 def _sent(tx: Tx, e: Event[PromptSent]) -> None:
+    others = f"FROM queue WHERE {_WAITS_IN} AND id<>?"
+    first = tx.q(f"SELECT min(rank) {others} AND now=0", e.stream, e.data.prompt)[0][0]
+    sent = tx.q(f"SELECT count(*) {others} AND rank<?", e.stream, e.data.prompt, _BEHIND_ALL if first is None else first)[0][0]
+    _put(tx, e.stream, e.data.prompt, sent + 1)
     tx.q("UPDATE queue SET now=1, held=NULL WHERE id=?", e.data.prompt)
+
+
+def _put(tx: Tx, session: str, prompt: str, place: int) -> None:
+    """Give a waiting prompt its place: it takes the rank of the one that stands there, and those from there to where it stood move
+    up or down by one. So no rank is above what a later prompt gets (its seq)."""
+    row = tx.one(f"SELECT rank FROM queue WHERE {_WAITS_IN} ORDER BY rank LIMIT 1 OFFSET ?", session, place - 1)
+    (was,), (to,) = tx.q("SELECT rank FROM queue WHERE id=?", prompt)[0], row or (None,)
+    if to is None or was == to:
+        return
+    tx.q(
+        f"UPDATE queue SET rank=CASE WHEN id=? THEN ? ELSE rank+? END WHERE {_WAITS_IN} AND rank>=? AND rank<=?",
+        *(prompt, to, 1 if to < was else -1, session, min(was, to), max(was, to)),
+    )
 
 
 @FEATURE.projects(PromptRetracted)
@@ -198,10 +219,8 @@ def edit(tx: Tx, prompt: str, parts: Sequence[Any]) -> None:
 def move(tx: Tx, prompt: str, place: int) -> None:
     """Put a waiting prompt at `place` (1 is next) in its session's queue. Raises `conflict` like `edit`."""
     found = _waiting(tx, prompt)
-    order = [one.id for one in waiting(tx, found.session)]
-    order.remove(prompt)
-    order.insert(max(place, 1) - 1, prompt)
-    tx.append(found.session, PromptMoved(order=order))
+    last = tx.q(f"SELECT count(*) FROM queue WHERE {_WAITS_IN}", found.session)[0][0]
+    tx.append(found.session, PromptMoved(prompt=prompt, place=min(max(place, 1), last)), run=prompt)
 
 
 def hold(tx: Tx, prompt: Prompt, reason: str) -> None:
@@ -210,10 +229,19 @@ def hold(tx: Tx, prompt: Prompt, reason: str) -> None:
         tx.append(prompt.session, PromptHeld(prompt=prompt.id, reason=reason), run=prompt.id)
 
 
-def hold_session(tx: Tx, session: str, reason: str) -> None:
-    """Hold all waiting prompts of a session."""
-    for one in waiting(tx, session):
+def hold_session(tx: Tx, session: str, reason: str) -> list[str]:
+    """Hold all waiting prompts of a session. Gives the ids of those that were not held before."""
+    found = [one for one in waiting(tx, session) if one.held is None]
+    for one in found:
         hold(tx, one, reason)
+    return [one.id for one in found]
+
+
+def let_go(tx: Tx, prompts: Iterable[str], reason: str) -> None:
+    """Take a hold back: those of these prompts that are still held for `reason` may be begun by any process."""
+    for one in [get(tx, prompt) for prompt in prompts]:
+        if one.state == "queued" and one.held == reason:
+            release(tx, one.id)
 
 
 def hold_of(tx: Tx, dead: Iterable[str], reason: str) -> list[str]:
@@ -231,8 +259,11 @@ def leave(tx: Tx, owner: str) -> None:
 
 
 def release(tx: Tx, prompt: str, owner: str | None = None) -> Prompt:
-    """Let a held prompt go on; `owner` is the process that waits to work on it. Raises `conflict` like `edit`."""
+    """Let a held prompt go on; `owner` is the process that waits to work on it, which is refused with `usage` while the session is
+    in the trash. Raises `conflict` like `edit`."""
     found = _waiting(tx, prompt)
+    if owner is not None:
+        sessions.in_use(tx, found.session)
     if found.held is not None or found.owner != owner:
         tx.append(found.session, PromptReleased(prompt=prompt, owner=owner), run=prompt)
     return get(tx, prompt)
@@ -246,8 +277,10 @@ def resume(tx: Tx, prompts: Iterable[str], owner: str) -> None:
 
 
 def send(tx: Tx, prompt: str) -> Prompt:
-    """Have a waiting prompt said now: in the run that is at work, between two of its steps, else as the next to begin."""
+    """Have a waiting prompt said now: in the run that is at work, between two of its steps, else as the next to begin. Raises
+    `conflict` like `edit`, `usage` while the session is in the trash."""
     found = _waiting(tx, prompt)
+    sessions.in_use(tx, found.session)
     if not found.now or found.held is not None:
         tx.append(found.session, PromptSent(prompt=prompt), run=prompt)
     return get(tx, prompt)
@@ -287,16 +320,16 @@ def with_key(view: Reads, session: str, key: str) -> Prompt | None:
 def waiting(view: Reads, session: str | None = None) -> list[Prompt]:
     """The prompts that have not begun, in their order; of one session or of all."""
     if session is None:
-        rows = view.q(f"SELECT {_COLUMNS} FROM queue WHERE state='queued' ORDER BY session, now DESC, rank")
+        rows = view.q(f"SELECT {_COLUMNS} FROM queue WHERE state='queued' ORDER BY session, rank")
     else:
-        rows = view.q(f"SELECT {_COLUMNS} FROM queue WHERE state='queued' AND session=? ORDER BY now DESC, rank", session)
+        rows = view.q(f"SELECT {_COLUMNS} FROM queue WHERE state='queued' AND session=? ORDER BY rank", session)
     return [_prompt(row) for row in rows]
 
 
 def head(view: Reads, session: str) -> Prompt | None:
-    """The next prompt to begin in a session: the first that is not held."""
+    """The next prompt to begin in a session: the first that is not held. None in the trash, where nothing begins."""
     row = view.one(
-        f"SELECT {_COLUMNS} FROM queue WHERE state='queued' AND session=? AND held IS NULL ORDER BY now DESC, rank LIMIT 1", session
+        f"SELECT {_COLUMNS} FROM queue q WHERE {_WAITS_IN} AND held IS NULL AND {_NOT_IN_TRASH} ORDER BY rank LIMIT 1", session
     )
     return _prompt(row) if row else None
 
@@ -310,15 +343,17 @@ def sent(view: Reads, session: str) -> Prompt | None:
 
 
 def free(view: Reads, lock: str = "", *, session: str | None = None) -> Prompt | None:
-    """A prompt that nobody in particular waits to work on and that may begin now: the longest waiting head of a session without an
-    open run, of one session or of any. `lock` is the database's way to pass over rows that another process is taking just now."""
+    """A prompt that nobody in particular waits to work on and that may begin now: the longest waiting head of a session that has no
+    open run and is not in the trash, of one session or of any. `lock` is the database's way to pass over rows that another process
+    is taking just now."""
     row = view.one(
         f"SELECT {_COLUMNS} FROM queue q WHERE state='queued' AND owner IS NULL AND held IS NULL"
         f"{'' if session is None else ' AND session=?'}"
         " AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.session=q.session AND r.status<>'ended')"
+        f" AND {_NOT_IN_TRASH}"
         " AND NOT EXISTS (SELECT 1 FROM queue o WHERE o.session=q.session AND o.state='queued' AND o.held IS NULL"
-        "   AND (o.now>q.now OR (o.now=q.now AND o.rank<q.rank)))"
-        f" ORDER BY now DESC, seq LIMIT 1{lock}",
+        "   AND o.rank<q.rank)"
+        f" ORDER BY seq LIMIT 1{lock}",
         *(() if session is None else (session,)),
     )
     return _prompt(row) if row else None
@@ -349,7 +384,8 @@ def owners(view: Reads) -> set[str]:
 
 
 def begin(tx: Tx, prompt: Prompt, owner: str) -> Run | None:
-    """Begin a prompt's run under `owner`; None when it is not its turn: a run is open, another is before it, it is held or gone."""
+    """Begin a prompt's run under `owner`; None when it is not its turn: a run is open, another is before it, it is held or gone,
+    its session is in the trash."""
     if runs.active(tx, prompt.session) is not None:
         return None
     first = head(tx, prompt.session)

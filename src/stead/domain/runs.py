@@ -402,7 +402,9 @@ def close_calls(tx: Tx, run: Run, *, why: str, results: Mapping[int, dict[str, A
     """Give every call of the run that has no result its one: from `results` by part number, else what is known of it now."""
     for one in open_calls(tx, run):
         known = (results or {}).get(one.n)
-        if known is None:
+        if known is None and one.tool == "ask":
+            known = unanswered(why)
+        elif known is None:
             known = not_started(why) if one.started is None else unknown_result(max(tx.now - one.started, 0), why=why)
         tx.append(run.session, sessions.ToolEnded(message=run.message, n=one.n, call=one.call, result=known), run=run.id)
 
@@ -410,6 +412,11 @@ def close_calls(tx: Tx, run: Run, *, why: str, results: Mapping[int, dict[str, A
 def not_started(why: str) -> dict[str, Any]:
     """The result of a call that was asked for and never begun."""
     return {"status": "error", "error": f"Not started: {why[0].lower()}{why[1:]} before this call was run. Nothing was executed."}
+
+
+def unanswered(why: str) -> dict[str, Any]:
+    """The result of a question that nobody answered: asking had no effect on anything."""
+    return {"status": "error", "error": f"{why} before the question was answered."}
 
 
 def unknown_result(ran_ms: int | None, *, why: str, output: str = "", more: str = "") -> dict[str, Any]:

@@ -326,6 +326,15 @@ def get(view: Reads, session: str) -> Session:
     return _session(row)
 
 
+def in_use(view: Reads, session: str) -> Session:
+    """The session with exactly this id, where work may go on. Raises `not_found`; `usage` when it is in the trash."""
+    found = get(view, session)
+    if found.trashed:
+        hint = f"`stead sessions restore {found.id}` takes it out again."
+        raise SteadError("usage", f"Session {found.id} is in the trash.", hint=hint)
+    return found
+
+
 def resolve(view: Reads, text: str, *, project: str | None = None) -> Session:
     """The session that `text` names: its id, a prefix of at least 6 letters, or its exact title (the project's own first).
 
@@ -377,7 +386,8 @@ def _within(projects: Sequence[str]) -> str:
 
 
 def with_children(view: Reads, session: str) -> list[str]:
-    """The session and all below it, children before their parents."""
+    """The session and all below it, children before their parents. Raises `not_found`."""
+    get(view, session)
     below = [one for (child,) in view.q("SELECT id FROM sessions WHERE parent=?", session) for one in with_children(view, child)]
     return [*below, session]
 

@@ -163,7 +163,8 @@ class Blobs:
 
     def pack(self, value: Any) -> Packed:
         """Move every string over 8 KiB inside a JSON value into a blob, and shorter ones where there are so many that the value
-        would not fit into an event; nothing is shortened. Call it outside of jobs."""
+        would not fit into an event; then the largest of its lists and objects, whole, as JSON. Nothing is shortened. Call it
+        outside of jobs."""
         from stead.core.jsontext import dumps
 
         best: tuple[int, Any, dict[str, bytes]] | None = None
@@ -176,13 +177,25 @@ class Blobs:
             if best[0] <= PACKED_BYTES:
                 break
         assert best is not None
-        return Packed(best[1], tuple(self.prepare(raw) for raw in best[2].values()))
+        size, tried, moved = best
+        while size > PACKED_BYTES and isinstance(tried, dict) and (name := _largest(tried)) is not None:
+            raw = dumps(tried[name])
+            digest = hashlib.sha256(raw).hexdigest()
+            moved[digest] = raw
+            tried = {**tried, name: {"$blob": digest, "size": len(raw), "head": "", "json": True}}
+            size = len(dumps(tried))
+        return Packed(tried, tuple(self.prepare(raw) for raw in moved.values()))
 
     def resolve(self, value: Any) -> Any:
-        """Undo `pack`: every moved string back in its place."""
+        """Undo `pack`: everything that was moved back in its place."""
         if isinstance(value, dict):
             if _is_reference(value):
-                return self.get(value["$blob"]).decode("utf-8", "surrogatepass")
+                content = self.get(value["$blob"])
+                if value.get("json"):
+                    from stead.core.jsontext import loads
+
+                    return self.resolve(loads(content))
+                return content.decode("utf-8", "surrogatepass")
             return {_unescaped(key): self.resolve(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
             return [self.resolve(item) for item in value]
@@ -207,6 +220,15 @@ def _move(value: Any, limit: int, moved: dict[str, bytes]) -> Any:
     if isinstance(value, (list, tuple)):
         return [_move(item, limit, moved) for item in value]
     return value
+
+
+def _largest(value: dict[str, Any]) -> str | None:
+    """The largest list or object that an object holds, if there is one that is not moved yet."""
+    from stead.core.jsontext import dumps
+
+    held = [(len(dumps(item)), key) for key, item in value.items() if isinstance(item, (dict, list, tuple))]
+    held = [(size, key) for size, key in held if not (isinstance(value[key], dict) and _is_reference(value[key]))]
+    return max(held)[1] if held else None
 
 
 def _is_reference(value: dict[str, Any]) -> bool:

@@ -164,6 +164,24 @@ def projections(store: Store, repair: bool, progress: Progress | None = None) ->
     return Check("projections", False, f"{_told(faults)} `stead doctor --repair` makes them again from the log.")
 
 
+def indexes(store: Store, repair: bool) -> Check:
+    """Every index is there; `repair` makes those that are not."""
+    with store.view() as view:
+        lost = rebuild.lost_indexes(store.database.indexes(view._conn), store.features)
+    if lost and repair:
+
+        def job(tx: Tx) -> None:
+            there = store.database.indexes(tx._conn)
+            rebuild.make_indexes(tx, there, rebuild.lost_indexes(there, store.features))
+
+        store.write(job)
+        return Check("indexes", True, f"Made again: {', '.join(lost)}.")
+    if lost:
+        named = _told([f"{name} of {on.split('(', 1)[0]} is missing" for name, on in lost.items()])
+        return Check("indexes", False, f"{named} Reading is slow without; `stead doctor --repair` makes them again.")
+    return Check("indexes", True, "All are there.")
+
+
 def files(store: Store, repair: bool) -> Check:
     """Only their owner may read what lies in the data folder."""
     faults, mended = [], 0

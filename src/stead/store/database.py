@@ -35,7 +35,7 @@ class Conn(Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether the connection still stands; one that was lost is replaced by its owner."""
+        """Whether the connection may be used for another transaction; one that was lost is replaced by its owner."""
         ...
 
     def tend(self) -> bool:
@@ -103,8 +103,8 @@ class Database(Protocol):
         are exchanged in the middle of it. Raises `store_busy` after a second."""
         ...
 
-    def indexes(self, conn: Conn) -> set[str]:
-        """The names of the indexes."""
+    def indexes(self, conn: Conn) -> dict[str, str]:
+        """The names of the indexes, each with that of its table."""
         ...
 
     def sizes(self, conn: Conn) -> dict[str, int]:

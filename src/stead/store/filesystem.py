@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from stead.core.errors import SteadError
+
 VARIABLE = "STEAD_FILESYSTEM"
-"""Names the file system instead of what the system says: `local`, or a type such as `nfs`."""
+"""Names the file system instead of what the system says: `local`, `network`, or a type such as `nfs`."""
 
 _NETWORK = frozenset(
     [
@@ -56,6 +58,34 @@ _NETWORK = frozenset(
         "wslfs",
     ]
 )
+_LOCAL = frozenset(
+    [
+        "local",
+        "apfs",
+        "bcachefs",
+        "btrfs",
+        "erofs",
+        "exfat",
+        "ext2",
+        "ext3",
+        "ext4",
+        "f2fs",
+        "hfs",
+        "jfs",
+        "msdos",
+        "ntfs",
+        "ntfs3",
+        "overlay",
+        "ramfs",
+        "reiserfs",
+        "squashfs",
+        "tmpfs",
+        "ufs",
+        "vfat",
+        "xfs",
+        "zfs",
+    ]
+)
 _FUSE_ON_THIS_MACHINE = frozenset(("fuseblk", "fuse.fuse-overlayfs", "fuse.gocryptfs", "fuse.encfs"))
 _MOUNTS = Path("/proc/self/mountinfo")
 
@@ -68,8 +98,13 @@ class FileSystem(NamedTuple):
 
 
 def below(path: Path) -> FileSystem:
-    """The file system on which `path` lies, or would lie if it were made."""
+    """The file system on which `path` lies, or would lie if it were made. Raises `usage` where the variable names none."""
     if named := os.environ.get(VARIABLE, "").strip().lower():
+        if named not in _NETWORK | _LOCAL | _FUSE_ON_THIS_MACHINE and named.partition(".")[0] != "fuse":
+            raise SteadError(
+                *("usage", f"{VARIABLE} names no file system that stead knows: {named}."),
+                hint="It is `local`, `network` or the type of a file system, such as `nfs`.",
+            )
         return FileSystem(named, _is_network(named))
     whole = path.resolve()
     if sys.platform == "darwin":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from stead.core.errors import SteadError
 from stead.store import faults
@@ -35,6 +35,11 @@ MIGRATIONS: Sequence[Migration] = (_first, _second)
 
 KERNEL_VERSION = len(MIGRATIONS)
 
+TABLES = {"kernel": 1, "events": 1, "blobs": 1, "projections": 1, "tombstones": 1, "rebuilds": 2}
+"""The kernel's tables, with the version that brought them."""
+INDEXES = {"events_stream": "events(stream, seq)"}
+"""The kernel's indexes, as `Feature.indexes` names them."""
+
 
 def version_of(database: Database, conn: Conn) -> int:
     """The kernel version of the store behind `conn`, 0 when there is none yet."""
@@ -61,6 +66,20 @@ def migrate(database: Database, conn: Conn, migrations: Sequence[Migration], *, 
     except BaseException:
         conn.rollback()
         raise
+
+
+def refuse_torn(there: Collection[str], version: int, place: str) -> None:
+    """Raise `store_damaged` where some of the kernel's tables are there and others are not: no start leaves it like that, and what
+    they held cannot be made from the rest. `version` is 0 where the table `kernel` says nothing."""
+    found = [name for name in TABLES if name in there]
+    lost = [name for name, since in TABLES.items() if name not in there and since <= (version or 1)]
+    if found and (lost or not version):
+        what = f"has lost its table {', '.join(lost)}" if lost else "has an empty table kernel"
+        raise SteadError(
+            "store_damaged",
+            f"{place} {what}. Nothing was changed.",
+            hint="Put the database back from a backup (see backups/); what is in the other tables can still be read with SQL.",
+        )
 
 
 def refuse_newer(found: int, ours: int) -> None:

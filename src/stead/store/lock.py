@@ -18,6 +18,7 @@ from stead.store.alone import boot, try_lock
 _MAINTENANCE = "maintenance"
 WAIT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.02
+_PAGE = 4096
 
 
 class ProcessLock:
@@ -30,6 +31,7 @@ class ProcessLock:
         self.id = owner
         self._path = folder / owner
         self._pid = os.getpid()
+        self._about = {"pid": os.getpid(), "boot": boot(), **about}
         # The file gets its name when it is locked and written, so that nobody ever meets a living process's file unlocked.
         attempt = 0
         while True:
@@ -40,7 +42,7 @@ class ProcessLock:
                 faults.point("lock.created")
                 fcntl.flock(self._fd, fcntl.LOCK_EX)
                 os.fchmod(self._fd, 0o600)
-                os.write(self._fd, dumps({"pid": os.getpid(), "boot": boot(), **about}))
+                os.write(self._fd, dumps(self._about))
                 hidden.rename(self._path)
             except FileNotFoundError:  # somebody took the unlocked file for a dead process's and removed it: make it anew
                 os.close(self._fd)
@@ -51,6 +53,13 @@ class ProcessLock:
             break
         sync_folder(folder)  # a run's owner must not be unknown after a power cut
         faults.point("lock.held")
+
+    def tell(self, more: dict[str, Any]) -> None:
+        """Add to what the file says of this process, in the room that it has also on a full disk: one page."""
+        data = dumps({**self._about, **more})
+        if len(data) <= _PAGE:
+            os.pwrite(self._fd, data, 0)
+            os.ftruncate(self._fd, len(data))
 
     def touch(self) -> None:
         """Leave the time of now with the lock, for `last_seen`."""
@@ -137,12 +146,17 @@ def living(folder: Path) -> list[dict[str, Any]]:
     for path in _lock_files(folder):
         if path.name in dead:
             continue
-        try:
-            about = loads(path.read_bytes().rstrip(b"\0"))  # a power cut may leave a tail of NUL bytes
-        except (OSError, ValueError):
-            about = {}
-        found.append({"id": path.name, **(about if isinstance(about, dict) else {})})
+        found.append({"id": path.name, **read_lock(folder, path.name)})
     return found
+
+
+def read_lock(folder: Path, owner: str) -> dict[str, Any]:
+    """What the lock file of an owner says of it; nothing where that cannot be read."""
+    try:
+        about = loads((folder / owner).read_bytes().rstrip(b"\0"))  # a power cut may leave a tail of NUL bytes
+    except (OSError, ValueError):
+        return {}
+    return about if isinstance(about, dict) else {}
 
 
 def alive(folder: Path, owner: str) -> bool:

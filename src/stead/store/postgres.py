@@ -13,6 +13,7 @@ import psycopg
 from stead import __version__
 from stead.core.errors import SteadError
 from stead.store.database import Conn, Row, clean
+from stead.store.kernel import refuse_torn
 
 # One number for every stead store: the lock lives in its database, so two databases never meet.
 _WRITER_LOCK = 0x5374656164
@@ -49,9 +50,12 @@ class Postgres:
     def exists(self) -> bool:
         conn = self.reader()
         try:
-            return "kernel" in self.tables(conn)
+            there = self.tables(conn)
         finally:
             conn.close()
+        if "kernel" not in there:  # without it no view can begin
+            refuse_torn(there, 0, self.describe())
+        return "kernel" in there
 
     def writer(self) -> Conn:
         return PostgresConn(self._connect())
@@ -68,8 +72,8 @@ class Postgres:
         conn.q("LOCK TABLE kernel IN ACCESS EXCLUSIVE MODE")
         conn.q("SET LOCAL lock_timeout=0")
 
-    def indexes(self, conn: Conn) -> set[str]:
-        return {name for (name,) in conn.q("SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()")}
+    def indexes(self, conn: Conn) -> dict[str, str]:
+        return dict(conn.q("SELECT indexname, tablename FROM pg_indexes WHERE schemaname = current_schema()"))
 
     def sizes(self, conn: Conn) -> dict[str, int]:
         rows = conn.q(

@@ -83,7 +83,7 @@ class Readers:
             conn.close()  # whatever it was in the middle of, nobody else should inherit it
             raise
         with self._lock:
-            if not self._closed and len(self._idle) < _IDLE_CONNECTIONS:
+            if not self._closed and conn.usable and len(self._idle) < _IDLE_CONNECTIONS:
                 self._idle.append(conn)
                 return
         conn.close()

@@ -8,7 +8,7 @@ what a kill leaves is gone on with; processes that rebuild the same help each ot
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any
 
@@ -16,19 +16,21 @@ from stead.core.errors import SteadError
 from stead.store import faults
 from stead.store.database import Database, Reads, Row
 from stead.store.feature import Feature
+from stead.store.kernel import INDEXES
 from stead.store.log import EVENT_COLUMNS, Tx, read_event
 
 _CHUNK = 500
 _SHADOW = "__new"
+_SECOND = "__2"
 
 
-def stale(view: Reads, features: Sequence[Feature]) -> list[Feature]:
-    """The features whose tables are missing or were filled by an older version of their projectors. Raises `store_newer` when a
-    newer one filled them: tables never go back."""
+def stale(view: Reads, features: Sequence[Feature], there: Set[str]) -> list[Feature]:
+    """The features whose tables are not all among those that are `there`, or were filled by an older version of their projectors.
+    Raises `store_newer` when a newer one filled them: tables never go back."""
     have: dict[str, int] = dict(view.q("SELECT name, version FROM projections"))
     for feature in features:
         _refuse(feature, have.get(feature.name, 0))
-    return [feature for feature in features if have.get(feature.name) != feature.version]
+    return [one for one in features if have.get(one.name) != one.version or not there >= {*one.tables, *one.kept}]
 
 
 def refuse_writing(have: Sequence[Row], versions: Mapping[str, int]) -> None:
@@ -150,9 +152,21 @@ def _create(tx: Tx, database: Database, feature: Feature, suffix: str) -> None:
     taken = database.indexes(tx._conn)
     for name, on in feature.indexes.items():
         # An index keeps its name when its table is renamed, so those of a shadow take the name that those in use have not.
-        free = name if name not in taken else f"{name}__2"
+        free = name if name not in taken else f"{name}{_SECOND}"
         table, columns = on.split("(", 1)
         tx.q(f"CREATE INDEX {free} ON {table}{suffix if table in feature.tables else ''}({columns}")
+
+
+def lost_indexes(there: Mapping[str, str], features: Sequence[Feature]) -> dict[str, str]:
+    """The indexes, as `Feature.indexes` names them, that are not among those that are `there` (name and table)."""
+    wanted = {**INDEXES, **{name: on for feature in features for name, on in feature.indexes.items()}}
+    return {name: on for name, on in wanted.items() if on.split("(", 1)[0] not in (there.get(name), there.get(f"{name}{_SECOND}"))}
+
+
+def make_indexes(tx: Tx, there: Mapping[str, str], lost: Mapping[str, str]) -> None:
+    """Make the indexes that `lost_indexes` found, under the name that a shadow's has not."""
+    for name, on in lost.items():
+        tx.q(f"CREATE INDEX IF NOT EXISTS {name if name not in there else f'{name}{_SECOND}'} ON {on}")
 
 
 def _ending(columns: str, types: dict[str, str]) -> str:

@@ -29,7 +29,10 @@ BUSY_MS = 5000
 TURN_SECONDS = 0.01
 """How long a process may go on beginning before it stands in the queue again; see `turns.py`."""
 PROTOCOL_SECONDS = 3.0
-"""How long a lock that the file system did not understand is asked for again; SQLite itself has tried for up to ten seconds."""
+"""How long after the first time a lock that the file system did not understand is asked for again. SQLite itself tries for about
+ten seconds, unless it is told at once: who waited for that is not made to wait a second time."""
+READ_CACHE_KIB = 512
+"""The page cache of a reading connection. Up to four lie idle, and what they keep the operating system's cache has as well."""
 
 _BEFORE_FIRST_TABLE = (f"PRAGMA page_size={PAGE_BYTES}", "PRAGMA auto_vacuum=INCREMENTAL")
 _EACH = (
@@ -45,6 +48,7 @@ _EACH = (
 # On a network file system: no memory is shared, and the end of a commit is in the folder before anybody hears of it.
 _SAFE = ("PRAGMA mmap_size=0", "PRAGMA synchronous=EXTRA")
 
+_SHM_BYTES = 32 << 10  # what the shared-memory file has at least, once it is whole
 # What a full disk is called while the shared-memory file grows or is synced.
 _NO_SPACE = (apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP)
 _NO_SHARED_LOG = (
@@ -59,6 +63,7 @@ _VACUUM_PAGES = 1000
 _PATIENCE_MS = 50
 _TRIES, _TRY_SECONDS = 40, 0.05  # a reader is done in that time, unless it never is
 _making = threading.Lock()
+_monotonic = SystemClock().monotonic
 
 # The connections to each file, and the process that opened them. A forked child inherits what SQLite believes to hold of locks
 # and holds none, so that its commits could be lost: it may not open a file that its parent had open.
@@ -146,6 +151,8 @@ class SQLite:
             except OSError as error:
                 raise _from_os(error, self.path) from error
             conn = self._open(apsw.SQLITE_OPEN_READWRITE)
+            if not self.safe and self._bytes("-shm") < _SHM_BYTES and not self._has_room(conn):
+                conn = self._open_frozen()
         elif self.safe and self._bytes("-wal"):
             raise SteadError(
                 "read_only",
@@ -155,14 +162,27 @@ class SQLite:
         elif self._bytes("-wal") or self._bytes("-journal"):
             conn = self._open(apsw.SQLITE_OPEN_READONLY)
         else:  # nobody writes and nothing waits in the log: the file alone is the store
-            conn = self._open(apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, f"{self.path.absolute().as_uri()}?immutable=1")
+            conn = self._open_frozen()
         try:
-            for statement in (f"PRAGMA busy_timeout={BUSY_MS}", "PRAGMA query_only=ON"):
+            for statement in (f"PRAGMA busy_timeout={BUSY_MS}", f"PRAGMA cache_size=-{READ_CACHE_KIB}", "PRAGMA query_only=ON"):
                 conn.q(statement)
         except BaseException:
             conn.close()
             raise
         return conn
+
+    def _has_room(self, conn: SQLiteConn) -> bool:
+        """Whether the memory that readers of the log share could be made. False, and `conn` closed, on a full disk with nothing in
+        the log: then nobody writes, and the file alone is the store."""
+        try:
+            conn.q("PRAGMA schema_version")
+        except BaseException as error:
+            conn.close()
+            full = isinstance(error, SteadError) and error.code == "disk_full"
+            if full and not self._bytes("-wal") and not self._bytes("-journal"):
+                return False
+            raise
+        return True
 
     def tables(self, conn: Conn) -> set[str]:
         return {name for (name,) in conn.q("SELECT name FROM sqlite_master WHERE type='table'")}
@@ -170,8 +190,8 @@ class SQLite:
     def alone(self, conn: Conn) -> None:
         pass  # a view keeps what it saw, tables and all
 
-    def indexes(self, conn: Conn) -> set[str]:
-        return {name for (name,) in conn.q("SELECT name FROM sqlite_master WHERE type='index'")}
+    def indexes(self, conn: Conn) -> dict[str, str]:
+        return dict(conn.q("SELECT name, tbl_name FROM sqlite_master WHERE type='index'"))
 
     def sizes(self, conn: Conn) -> dict[str, int]:
         rows = conn.q(
@@ -275,6 +295,13 @@ class SQLite:
         except OSError:
             return 0
 
+    def _open_frozen(self) -> SQLiteConn:
+        """Open the file to read it as it lies there, without locks: for one view, as nobody knows when somebody writes again."""
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        conn = self._open(flags, f"{self.path.absolute().as_uri()}?immutable=1")
+        conn.usable = False
+        return conn
+
     def _open(self, flags: int, name: str | None = None) -> SQLiteConn:
         _opened(self.path)
         try:
@@ -292,8 +319,10 @@ class SQLiteConn:
     def __init__(self, raw: apsw.Connection, path: Path) -> None:
         self.raw = raw
         self._path = path
+        self.usable = True
         self._run = raw.cursor().execute
         self._over = False
+        self._since = _monotonic()  # when the connection, or its newest transaction, was begun
         self._queue, self._let_in = -1, -TURN_SECONDS
         self._warned = False
         self._tend_at = WAL_LIMIT
@@ -304,24 +333,22 @@ class SQLiteConn:
             # Most text needs no cleaning, and a call for each parameter is a third of what a short statement costs.
             sound = [arg if type(arg) is not str or (arg.isascii() and "\0" not in arg) else clean(arg) for arg in args]
             return self._run(sql, sound).fetchall()
-        except apsw.ProtocolError:
-            return self._again(sql, sound)
+        except apsw.ProtocolError as error:
+            return self._again(sql, sound, error)
         except apsw.Error as error:
             raise translate(error, self._path, self.raw.system_errno) from error
 
-    def _again(self, sql: str, args: Sequence[Any]) -> list[Row]:
+    def _again(self, sql: str, args: Sequence[Any], failed: apsw.ProtocolError) -> list[Row]:
         """Once more what failed with SQLITE_PROTOCOL: no transaction could begin, so nothing of it was done."""
-        clock = SystemClock()
-        until = clock.monotonic() + PROTOCOL_SECONDS
-        while True:
+        while _monotonic() - self._since < PROTOCOL_SECONDS:
             sleep(0.05)
             try:
                 return self._run(sql, args).fetchall()
-            except apsw.ProtocolError as error:
-                if clock.monotonic() >= until:
-                    raise translate(error, self._path) from error
+            except apsw.ProtocolError:
+                continue
             except apsw.Error as error:
                 raise translate(error, self._path) from error
+        raise translate(failed, self._path) from failed
 
     def to_journal(self, mode: str) -> None:
         """Switch to the journal `mode`. SQLite does not wait by itself when another process is doing the same just now."""
@@ -349,6 +376,7 @@ class SQLiteConn:
 
     def begin(self) -> None:
         if self._queue < 0:
+            self._since = _monotonic()
             self.q("BEGIN IMMEDIATE")
             return
         clock = SystemClock()
@@ -365,17 +393,19 @@ class SQLiteConn:
             raise translate(apsw.BusyError(), self._path)
 
     def _begun(self) -> bool:
+        self._since = _monotonic()
         try:
             self._run("BEGIN IMMEDIATE")
         except apsw.BusyError:
             return False
-        except apsw.ProtocolError:
-            self._again("BEGIN IMMEDIATE", ())
+        except apsw.ProtocolError as error:
+            self._again("BEGIN IMMEDIATE", (), error)
         except apsw.Error as error:
             raise translate(error, self._path) from error
         return True
 
     def begin_read(self) -> None:
+        self._since = _monotonic()
         self.q("BEGIN")
 
     def commit(self) -> None:
@@ -388,10 +418,6 @@ class SQLiteConn:
     @property
     def in_transaction(self) -> bool:
         return self.raw.in_transaction
-
-    @property
-    def usable(self) -> bool:
-        return True
 
     def tend(self) -> bool:
         self._since_recycled += 1

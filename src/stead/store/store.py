@@ -215,27 +215,40 @@ class Store:
             self._held = hold(self.folder / "locks")
         if stale and self.write(self._make_tables):
             # Asked again for each chunk: another process may do the same, and be done.
-            self._rebuild(lambda tx: rebuild.stale(tx, self.features), progress)
+            self._rebuild(self._stale, progress)
 
     def _make_tables(self, tx: Tx) -> bool:
         """Make the tables of features where the log is empty. True where it is not: they must be filled then. A program that knows
         only the old ones may go on meanwhile: it writes into them until they are exchanged, and is refused from then on."""
-        old = rebuild.stale(tx, self.features)
+        there = self.database.tables(tx._conn)
+        old = rebuild.stale(tx, self.features, there)
+        for feature in old:
+            lost = feature.kept.keys() - there
+            if lost and tx.one("SELECT 1 FROM projections WHERE name=? AND version=?", feature.name, feature.version):
+                import logging
+
+                logging.getLogger("stead.store").warning("lost and made again empty: %s", ", ".join(sorted(lost)))
         if tx.one("SELECT 1 FROM events LIMIT 1") is None:
             rebuild.create(tx, self.database, old)
             return False
         return bool(old)
 
+    def _stale(self, tx: Tx) -> list[Feature]:
+        return rebuild.stale(tx, self.features, self.database.tables(tx._conn))
+
     def _found(self, ours: int) -> tuple[int, bool]:
-        """The kernel version of the store, and whether tables of features must be made or filled anew. Refuses a newer one."""
+        """The kernel version of the store, and whether tables of features must be made or filled anew. Refuses a newer one,
+        and one that has lost tables of the kernel."""
         if not self.database.exists():
             return 0, True
         with self.view() as view:
-            found = view.one("SELECT version FROM kernel") if "kernel" in view.tables(self.database) else None
+            there = view.tables(self.database)
+            found = view.one("SELECT version FROM kernel") if "kernel" in there else None
             version = int(found[0]) if found else 0
+            kernel.refuse_torn(there, version, self.database.describe())
             try:
                 kernel.refuse_newer(version, ours)
-                return version, version < ours or bool(rebuild.stale(view, self.features))
+                return version, version < ours or bool(rebuild.stale(view, self.features, there))
             except SteadError as error:
                 raise self._with_names(error) from None
 

@@ -146,10 +146,7 @@ class Writer:
         events: list[Event[Any]] = []
         ended = False
         try:
-            if not self._conn.usable:
-                self._conn.close()
-                self._conn = self._connect()
-            self._conn.begin()
+            self._begin()
             faults.point("writer.begun")
             version, gone, last, made = self._conn.q(HEAD)[0]
             refuse_newer(version, self._version)
@@ -186,6 +183,19 @@ class Writer:
             self._publish(events)
         return ended
 
+    def _begin(self) -> None:
+        """Begin a transaction. A connection that was lost, or turns out to be just now, is replaced once: nothing was done yet."""
+        if self._conn.usable:
+            try:
+                self._conn.begin()
+                return
+            except SteadError:
+                if self._conn.usable:
+                    raise
+        self._conn.close()
+        self._conn = self._connect()
+        self._conn.begin()
+
     def _one(self, item: _Item, tx: Tx, alone: bool) -> None:
         """Run one job in the savepoint that was set for it; while it is alone the transaction is its savepoint, and its error goes
         up. An error that the job swallowed but the database remembers is the job's as well."""
@@ -207,7 +217,8 @@ class Writer:
         try:
             self._conn.rollback()
         except Exception:
-            log.exception("rolling back failed")
+            if self._conn.usable:  # on one that is gone there is nothing left to undo
+                log.exception("rolling back failed")
         for item in items:
             item.error = item.error or error
             item.result = None

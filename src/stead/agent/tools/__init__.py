@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
@@ -49,13 +50,17 @@ def check(name: str, arguments: str, tools: Mapping[str, Tool] = TOOLS) -> tuple
 
 async def perform(tool: Tool, given: Input, context: Context) -> Result:
     """Run a tool whose input was checked and allowed. Only a cancellation comes out as an exception (`Interrupted` from `bash`)."""
+    task = asyncio.current_task()
+    stops = task.cancelling() if task is not None else 0
     try:
         return await tool.run(context, given)
-    except SteadError as error:
-        return Result(error=f"{error.message} {error.hint}" if error.hint else error.message)
-    except (OSError, ValueError) as error:
-        return Result(error=f"{tool.name} failed: {shown(str(error))}.")
     except Exception as error:
+        if task is not None and task.cancelling() > stops:  # whatever else went wrong, the person wanted it to end
+            raise asyncio.CancelledError from error
+        if isinstance(error, SteadError):
+            return Result(error=f"{error.message} {error.hint}" if error.hint else error.message)
+        if isinstance(error, OSError | ValueError):
+            return Result(error=f"{tool.name} failed: {shown(str(error))}.")
         _log.exception("a fault in the tool %s", tool.name)
         return Result(error=f"{tool.name} failed by a fault in stead itself ({type(error).__name__}).")
 

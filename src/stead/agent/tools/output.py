@@ -112,8 +112,8 @@ class Output:
         return b"".join((head, lost.encode(), _from_character(self._tail, True), last))
 
     def close(self) -> None:
-        """Give up the file."""
-        with self._lock:
+        """Give up the file. What a full disk did not take of it is not asked for again."""
+        with self._lock, suppress(OSError):
             self._spool.close()
 
     def _beginning(self) -> bytes:

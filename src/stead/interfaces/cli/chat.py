@@ -154,9 +154,15 @@ def _turn(house: Stead, wanted: Wanted, begin: Callable[[Stead], Awaitable[RunHa
         _keep(wanted, answer)
         return answer
 
+    async def begun(house: Stead) -> RunHandle:
+        handle = await begin(house)
+        wanted.session = handle.session  # at once: a turn that ends in a fault is one of this conversation all the same
+        wanted.model = wanted.agent = None  # they are the session's from now on
+        return handle
+
     wanted.on_ask = ask
     try:
-        played = runner.run(play(house, begin, progress, last=False))
+        played = runner.run(play(house, begun, progress, last=False))
     except SteadError as error:
         if error.code != "no_key":
             raise
@@ -164,8 +170,6 @@ def _turn(house: Stead, wanted: Wanted, begin: Callable[[Stead], Awaitable[RunHa
 
         raise way_in(house, error, runner) from None
     progress.clear()
-    wanted.session = played.result["session"]
-    wanted.model = wanted.agent = None  # they are the session's from now on
     if not progress.live and played.result["result"]:
         out.line(out.plain(played.result["result"]))
     ending.tell(house, played, quiet=False, session=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stead.core.errors import SteadError
+from stead.domain import queue
 from stead.interfaces.cli import out
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ def tell(house: Stead, played: Played, *, quiet: bool, session: bool = True) -> 
     """Say how it ended. Errors and refusals are said also with -q, the summary is not. `session`: name it in the summary."""
     result = played.result
     outcome, failure = result["outcome"], result["error"]
+    if outcome == "aborted" and "queued" in result:
+        out.err("stead: the prompt was taken back before it began.")
+        return
     if failure is not None:
         out.error(SteadError(failure["code"], failure["message"], hint=played.hint))
     go_on = f"stead run -r {result['session']}"
@@ -26,17 +30,27 @@ def tell(house: Stead, played: Played, *, quiet: bool, session: bool = True) -> 
     elif outcome == "waiting" and "queued" in result:
         prompt = result["queued"]
         out.err(f"stead: the prompt waits in the queue. {out.plain(prompt['held'] or '')}".rstrip())
-        out.err(f"  `stead queue send {prompt['id']}` lets it go on, `stead queue remove {prompt['id']}` takes it back.")
+        held = "It is held until you say so: " if prompt["held"] else ""
+        out.err(f"  {held}`stead queue send {prompt['id']}` lets it go on, `stead queue remove {prompt['id']}` takes it back.")
     elif outcome == "waiting":
+        from stead.interfaces.cli.progress import called
+
         for ask in result["asks"]:
-            out.err(f"stead: waits for a person: {out.plain(str(ask.get('question') or ask.get('tool')))}")
+            about = str(ask["question"]) if ask["kind"] == "question" else called(ask)
             choice = "--text TEXT" if ask["kind"] == "question" else "--allow (or --deny)"
+            out.err(f"stead: waits for a person: {out.plain(about)}")
             out.err(f"  `stead inbox answer {ask['id']} {choice}` answers it; `{go_on}` goes on then.")
         out.err(f"  `stead sessions stop {result['session']}` ends the run.")
     elif outcome == "aborted":
         out.err(f"stead: aborted. What was done is kept; `{go_on} PROMPT` goes on.")
-    if not quiet and "queued" not in result:
-        out.note(_sum(house, result) + (f"; session {result['session']}" if session else ""))
+    if quiet or "queued" in result:
+        return
+    out.note(_sum(house, result) + (f"; session {result['session']}" if session else ""))
+    with house.store.view() as view:
+        behind = sum(one.held is not None for one in queue.waiting(view, result["session"]))
+    if behind and outcome != "waiting":
+        waits = "1 held prompt waits" if behind == 1 else f"{behind} held prompts wait"
+        out.note(f"{waits}: `stead queue resume {result['session']}` lets them go on.")
 
 
 def _refused(house: Stead, result: dict[str, Any], flags: list[str], go_on: str) -> None:

@@ -82,7 +82,7 @@ def _answer(text: str | None, *, allow: bool, deny: bool, reason: str | None, ru
 def _named(house: Stead, text: str) -> str:
     """The id of the ask that `text` names. An ask that is closed by now is found by its whole id, and refused with its state."""
     with house.store.view() as view:
-        fits = [ask for ask in asks.open_asks(view) if text and ask.id.startswith(text)]
+        fits = [ask for ask in asks.open_asks(view, trashed=True) if text and ask.id.startswith(text)]
         titles = {ask.id: sessions.get(view, ask.session).title for ask in fits}
     if len(fits) > 1 and text not in titles:
         found = [{"id": ask.id, "title": titles[ask.id]} for ask in fits]

@@ -98,7 +98,7 @@ class Progress:
         if kind == "tool":
             self._calls[key] = part
         elif kind == "patch":
-            for file in part["files"]:
+            for file in self.house.store.blobs.resolve(part)["files"]:
                 self._say(f"changed {file['path']} {counts(file['additions'], file['deletions'])}", style="")
         elif kind == "text" and self.live:
             text = str(self.house.store.blobs.resolve(part)["text"])

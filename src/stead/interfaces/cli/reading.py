@@ -27,7 +27,7 @@ def conversation(session: dict[str, Any], messages: list[dict[str, Any]]) -> Non
 def lines(part: dict[str, Any]) -> list[str]:
     """One part as lines for the terminal."""
     kind = part["type"]
-    ends = [_style("[cut]", "yellow")] if part.get("cut") else []
+    ends = [_style(f"[{mark}]", "yellow") for mark in ("cut", "open") if part.get(mark)]
     if part.get("truncated"):
         ends.append(_style(f"[{part['bytes']:,} bytes; --full shows all]", "dim"))
     if "issue" in part:
@@ -57,7 +57,7 @@ def _tool(part: dict[str, Any]) -> list[str]:
     given = part.get("input")
     about = target({"arguments": out.json_text(given) if isinstance(given, dict) else part.get("arguments", "")})
     made = [f"{_style(mark, colour)} {_style(out.plain(part['tool']), 'bold')} {about}".rstrip()]
-    text = out.plain(part.get("error") or part.get("output") or "").splitlines()
+    text = [line for said in (part.get("error"), part.get("output")) if said for line in out.plain(said).splitlines()]
     hidden = len(text) - OUTPUT_LINES
     made += [_style(f"    {line}", "dim") for line in text[:OUTPUT_LINES]]
     if hidden > 0:

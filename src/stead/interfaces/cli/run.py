@@ -71,7 +71,12 @@ def run(
         if answered:
             _refuse_new_terms(model=model, agent=agent, max_steps=max_steps, max_cost=max_cost)
         shown = {"json": json, "stream_json": stream_json, "quiet": quiet, "verbose": verbose}
-        played = _play(house, wanted, on_ask, resume=answered, **shown)
+        try:
+            played = _play(house, wanted, on_ask, resume=answered, **shown)
+        except SteadError as error:
+            if not answered or error.code != "conflict" or "run" not in (error.details or {}):
+                raise
+            return _still_waits(house, error, json=json)
         return _tell(house, played, output, json=json, stream_json=stream_json, quiet=quiet)
 
 
@@ -177,6 +182,16 @@ def _play(
         raise
     progress.clear()
     return played
+
+
+def _still_waits(house: Stead, error: SteadError, *, json: bool) -> int:
+    """The run that is to go on has no answer yet: say so as it was said when it began to wait."""
+    from stead.interfaces.cli.codes import OUTCOMES
+
+    out.error(error)
+    if json:
+        out.json(house.run_json(str((error.details or {})["run"])))
+    return OUTCOMES["waiting"]
 
 
 def _setting(house: Stead, wanted: Wanted, name: str) -> Any:

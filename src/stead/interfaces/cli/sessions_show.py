@@ -65,9 +65,9 @@ def _rows(bodies: list[dict[str, Any]]) -> None:
 
 def _cells(part: dict[str, Any]) -> list[Any]:
     if part["type"] == "tool":
-        text = part.get("error") or part.get("output") or ""
+        text = "\n".join(filter(None, (part.get("error"), part.get("output"))))
         return [part.get("tool"), part.get("status"), text]
     if part["type"] in ("text", "reasoning", "notice"):
-        return ["", "", part.get("text")]
+        return ["", next((mark for mark in ("cut", "open") if part.get(mark)), ""), part.get("text")]
     rest = {name: value for name, value in part.items() if name not in ("id", "type")}
     return ["", "", out.json_text(rest)]

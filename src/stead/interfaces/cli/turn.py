@@ -91,6 +91,7 @@ async def play(house: Stead, begin: Callable[[Stead], Awaitable[RunHandle]], sin
     try:
         handle = await begin(house)
         interrupt.take(handle)
+        handle.patient = False  # behind a run that waits for a person nobody stays
         if handle.run is None:
             _tell_of_queue(house, handle)
         async with aclosing(house.follow(handle, after)) as items:
@@ -110,15 +111,17 @@ async def play(house: Stead, begin: Callable[[Stead], Awaitable[RunHandle]], sin
 
 
 def _tell_of_queue(house: Stead, handle: RunHandle) -> None:
-    """Say what the prompt waits for. Behind a run that waits for a person nobody stays: it is held."""
+    """Say what the prompt waits for."""
     from stead.domain import queue, runs
 
     with house.store.view() as view:
         before = runs.active(view, handle.session)
-        place = [one.id for one in queue.waiting(view, handle.session)]
+        waiting = queue.waiting(view, handle.session)
+    place = [one.id for one in waiting]
     if before is not None and before.status == "waiting":
         out.note(f"The run before this prompt waits for a person; `stead run -r {handle.session}` goes on with that one.")
-        handle.abort()
+    elif before is not None and any(one.id == handle.id and one.now for one in waiting):
+        out.note("The run at work takes it up behind its present step.")
     elif handle.id in place:
         if ahead := place.index(handle.id) + (before is not None):
             out.note(f"queued: {ahead} before this one in the session. Ctrl-C keeps it for later.")
@@ -164,7 +167,8 @@ class _Interrupt:
         self._wanted = True
         if sys.stderr.isatty():
             out.err()  # behind the ^C
-        out.note("aborting; what was done so far is being stored …")
+        waits = self._handle is not None and self._handle.run is None
+        out.note("leaving; the prompt is kept, held …" if waits else "aborting; what was done so far is being stored …")
         if self._handle is not None:
             self._handle.abort()
 

@@ -190,7 +190,7 @@ class Inside:
             stop = self.model.at[token]
             if stop == "middle" and view.q(_KEPT, run.id)[0][0] < plans.TEXT_AT_MIDDLE:
                 stop = "going"  # what is on the screen is about to be kept
-        elif any(ask.run == run.id for ask in asks.open_asks(view, run.session)):
+        elif any(ask.run == run.id for ask in asks.open_asks(view, run.session, trashed=True)):
             stop = "ask"
         elif plans.kind_of(text) == "hang" and view.q(_AT_WORK, run.session) != [(0,)]:
             ran = self.place.root / plans.RAN

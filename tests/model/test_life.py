@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.crash.places import quick_folder
@@ -16,7 +16,9 @@ from tests.model.life import Life
 
 DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 CHECKS = list(HealthCheck)
-SMALL = settings(stateful_step_count=25, derandomize=True, deadline=None, database=None, suppress_health_check=CHECKS)
+SMALL = settings(
+    phases=[Phase.generate], stateful_step_count=25, derandomize=True, deadline=None, database=None, suppress_health_check=CHECKS
+)
 LONG = settings(stateful_step_count=40, deadline=None, suppress_health_check=CHECKS)
 EXAMPLES = {"sqlite": 40, "postgres": 8}
 MANY = {"sqlite": 2_000, "postgres": 400}  # a life on PostgreSQL takes five times as long

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stead.agent.gate import parse
+from stead.app import shown
 from stead.core.errors import SteadError
 from stead.domain import attachments, queue, runs, sessions
 from tests.agent.house import Child, events, house, project, script, tools, use
@@ -180,6 +181,47 @@ async def test_an_answer_of_another_shape_is_refused_whoever_gives_it(tmp_path: 
         assert (result["outcome"], result["error"]["code"]) == ("error", "usage") and not (folder / "x").exists()
         with at.store.view() as view:
             assert runs.get(view, run.id).status == "ended"
+
+
+async def test_a_long_answer_is_heard_whole_wherever_it_is_given(tmp_path: Path) -> None:
+    folder, long = project(tmp_path), "no \0\ud83d" + "x" * 70_000
+    turns = [{"tools": [use("ask", question="Which?")]}, {"tools": [use("write", path="x", content="")]}, {"text": "ok"}]
+
+    async def here(ask: Any) -> dict[str, Any]:
+        return {"text": long} if ask.kind == "question" else {"allow": False, "reason": long}
+
+    async with house(tmp_path, models=script(turns)) as at:
+        asked_here = await at.prompt(None, "go", project=folder, model="fake/m", on_ask=here)
+        await asked_here.ended()
+        later = await at.prompt(None, "go", project=folder, model="fake/m", on_ask="wait")
+        for answer in ({"text": long}, {"allow": False, "reason": long}):
+            (ask,) = (await later.result())["asks"]
+            answered = at.answer(ask["id"], answer)
+            assert shown.ask_json(answered, at.store.blobs)["answer"] == answer
+            later = await at.resume(later.session)
+        assert (await later.result())["outcome"] == "done"
+        for run in (asked_here, later):
+            heard, denied = tools(at, run)
+            assert "xxx" in heard["output"] and denied["status"] == "denied" and denied["error"].endswith(long)
+        told = [shown.event_json(event, at.store.blobs)["data"]["answer"] for event in events(at, kind="ask.answered")]
+        assert told == [{"text": long}, {"allow": False, "reason": long}] * 2
+
+
+@pytest.mark.parametrize("odd", [None, "yes", 5, [], {"text": "x"}, {"allow": "yes"}, {"allow": True, "rules": 5}])
+async def test_what_is_no_answer_is_refused_in_words_whoever_gives_it(tmp_path: Path, odd: Any) -> None:
+    folder = project(tmp_path)
+
+    async def here(_: Any) -> Any:
+        return odd
+
+    async with house(tmp_path, models=script([{"tools": [use("write", path="x", content="")]}, {"text": "ok"}])) as at:
+        run = await at.prompt(None, "go", project=folder, model="fake/m", on_ask="wait")
+        ask = (await run.result())["asks"][0]["id"]
+        with pytest.raises(SteadError) as refused:
+            at.answer(ask, odd)
+        assert refused.value.code == "usage"
+        result = await (await at.prompt(None, "go", project=folder, model="fake/m", on_ask=here)).result()
+        assert (result["error"] or {}).get("code") == (None if odd is None else "usage")
 
 
 async def test_who_watches_too_slowly_misses_nothing_and_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ class Calls:
         with loop.store.view() as view:
             stands = asks.of_part(view, loop.run, n, kind)  # since before a restart
         if stands is not None and stands.status == "answered":
-            return _answer(stands)
+            return self._answer(stands)
         if policy == "deny" or (policy == "allow" and kind == "question"):
             return None
         if policy == "allow":
@@ -124,21 +124,31 @@ class Calls:
             now: asks.Ask = await loop.commit(wait)
             if now.status == "open":
                 raise Waiting
-            return _answer(now)
+            return self._answer(now)
         assert callable(policy)
         answer = await self._asked(policy, found)
+        by, said = LOCAL_ACTOR, answer
+        if isinstance(answer, dict):
+            by = str(answer.get("by") or LOCAL_ACTOR)
+            said = {name: value for name, value in answer.items() if name != "by"}
+        if said is not None:
+            asks.check(found.kind, said)
+        packed = loop.store.blobs.pack(said)
 
         def settled(tx: Tx) -> asks.Ask:
             """The answer that counts: the first one, from whatever surface it came."""
             if asks.get(tx, found.id).status == "open":
-                if answer is None:
+                if said is None:
                     asks.close(tx, found.id, "nobody could be asked")
                 else:
-                    said = {name: value for name, value in answer.items() if name != "by"}
-                    asks.answer(tx, found.id, said, by=str(answer.get("by") or LOCAL_ACTOR))
+                    asks.answer(tx, found.id, tx.unpack(packed), by=by)
             return asks.get(tx, found.id)
 
-        return _answer(await loop.commit(settled))
+        return self._answer(await loop.commit(settled))
+
+    def _answer(self, ask: asks.Ask) -> Answer | None:
+        """The answer to an ask, its long texts in their place, with who gave it; None when there is none."""
+        return None if ask.answer is None else {**self.loop.store.blobs.resolve(ask.answer), "by": ask.answered_by}
 
     async def _open(self, kind: asks.Kind, n: int, about: dict[str, Any]) -> asks.Ask:
         loop, run = self.loop, self.loop.run
@@ -275,11 +285,6 @@ class Calls:
             started=loop.live.spawned,
             question=question,
         )
-
-
-def _answer(ask: asks.Ask) -> Answer | None:
-    """The answer to an ask with who gave it; None when there is none."""
-    return None if ask.answer is None else {**ask.answer, "by": ask.answered_by}
 
 
 def _decided(part: ToolPart, action: Literal["allow", "deny"], by: str, decision: gate.Decision) -> permissions.PermissionDecided:

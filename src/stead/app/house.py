@@ -314,7 +314,7 @@ class Stead:
         """
         from stead.app.waits import answer as given
 
-        return self.store.write(given(ask, answer, by), actor=by)
+        return self.store.write(given(self.store, ask, answer, by), actor=by)
 
     def delete(self, session: str, *, by: str = LOCAL_ACTOR) -> list[str]:
         """Delete a session and its children for good, and give their ids. What they cost stays in the ledger.

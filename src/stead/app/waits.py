@@ -16,22 +16,20 @@ if TYPE_CHECKING:
     from stead.app.house import Stead
 
 
-def answer(ask: str, value: dict[str, Any], by: str, store: Store | None = None) -> Callable[[Tx], asks.Ask]:
-    """The job that answers an ask; see `Stead.answer`. `store` takes what is too long for an event."""
-    if store is not None:
-        with store.view() as view:
-            asks.check(asks.get(view, ask).kind, value)
-    rules = value.get("rules") if isinstance(value, dict) else None
-    for rule in rules if isinstance(rules, list) else ():  # one that cannot be read is refused now, and not passed over later
+def answer(store: Store, ask: str, value: dict[str, Any], by: str) -> Callable[[Tx], asks.Ask]:
+    """The job that answers an ask; see `Stead.answer`."""
+    with store.view() as view:
+        asks.check(asks.get(view, ask).kind, value)
+    for rule in value.get("rules", ()):  # one that cannot be read is refused now, and not passed over later
         from stead.agent.gate import parse
 
-        parse(str(rule), "allow", "session", "approval")
-    packed = None if store is None else store.blobs.pack(value)
+        parse(rule, "allow", "session", "approval")
+    packed = store.blobs.pack(value)
 
     def job(tx: Tx) -> asks.Ask:
         if (found := asks.get(tx, ask)).status == "open":
             sessions.in_use(tx, found.session)
-        return asks.answer(tx, ask, value if packed is None else tx.unpack(packed), by=by)
+        return asks.answer(tx, ask, tx.unpack(packed), by=by)
 
     return job
 

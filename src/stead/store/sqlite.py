@@ -175,7 +175,8 @@ class SQLite:
         """Whether the memory that readers of the log share could be made. False, and `conn` closed, on a full disk with nothing in
         the log: then nobody writes, and the file alone is the store."""
         try:
-            conn.q("PRAGMA schema_version")
+            for statement in (f"PRAGMA busy_timeout={BUSY_MS}", "PRAGMA schema_version"):
+                conn.q(statement)
         except BaseException as error:
             conn.close()
             full = isinstance(error, SteadError) and error.code == "disk_full"

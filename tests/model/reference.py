@@ -161,6 +161,8 @@ class Reference:
 
     def moved(self, prompt: str, place: int) -> None:
         one = self._queued(prompt)
+        if one.now and not one.held:  # it is sent
+            return
         order = self.sessions[one.session].queue
         order.remove(one)
         order.insert(place - 1, one)
@@ -174,6 +176,8 @@ class Reference:
 
     def sent(self, prompt: str) -> None:
         one = self._queued(prompt)
+        if one.now and not one.held:  # it is sent
+            return
         order = self.sessions[one.session].queue
         order.remove(one)
         order.insert(next((n for n, other in enumerate(order) if not other.now), len(order)), one)

@@ -211,6 +211,23 @@ def test_b025_a_second_process_is_refused_with_the_name_of_the_first(house: Path
 
 
 @pytest.mark.usefixtures("nfs")
+def test_b025_who_takes_the_place_for_local_does_not_come_in_beside_the_holder(
+    house: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alone, "WAIT_SECONDS", 0.1)
+
+    def elsewhere() -> str:
+        monkeypatch.setenv("STEAD_FILESYSTEM", "local")
+        return fails(house).code
+
+    with open_store(house, [NOTES]) as store:
+        store.write(write("a", "mine"))
+        assert Child(elsewhere).result() == "store_busy"
+    monkeypatch.setenv("STEAD_FILESYSTEM", "local")
+    assert Child(lambda: texts(house)).result() == ["mine"]
+
+
+@pytest.mark.usefixtures("nfs")
 def test_b025_a_process_killed_in_a_commit_leaves_a_store_that_opens_as_it_was(house: Path) -> None:
     from stead.store import faults
 

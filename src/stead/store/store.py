@@ -271,6 +271,19 @@ class Store:
             if database.exists():
                 database.leave_wal()
 
+    def _respect_alone(self) -> None:
+        """Who has the store for itself, because to its eyes it lies on a network, has it for itself to everybody's."""
+        assert self.folder is not None
+        path = self.folder / "stead.db-lock"
+        try:
+            held = os.stat(path).st_size > 0
+        except OSError:
+            return
+        if held:
+            from stead.store.alone import take
+
+            take(path, self._about())()
+
     def _with_names(self, error: SteadError) -> SteadError:
         """The error, with who has the store open."""
         from stead.store.holders import named, others
@@ -368,6 +381,8 @@ def open_store(
     try:
         if place is not None and place.network:
             store._keep_alone(sqlite, place)
+        elif place is not None:
+            store._respect_alone()
         store._prepare(migrations, progress)
     except BaseException:
         store.close()

@@ -101,7 +101,10 @@ class Process:
         """Wait for something that this process is to bring about."""
         end = time.monotonic() + seconds
         while not true():
-            assert self.process.poll() is None, f"it ended with {self.process.returncode}"
+            if self.process.poll() is not None:
+                self._reader.join(5)  # what it said last may not have been read yet
+                assert true(), f"it ended with {self.process.returncode}"
+                return
             assert time.monotonic() < end, "it did not happen"
             time.sleep(0.001)
 

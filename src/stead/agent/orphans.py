@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from stead.core.clock import SystemClock
 from stead.core.text import one_line
+from stead.store.alone import boot
 
 if TYPE_CHECKING:
     import psutil
@@ -43,7 +44,7 @@ Known = Mapping[str, Any]
 
 def describe(pid: int) -> dict[str, Any]:
     """What has to be known of a process to recognise it later, as JSON. Costs two small reads; does not fail."""
-    return {"pid": pid, "started": _started(pid), "boot": _boot()}
+    return {"pid": pid, "started": _started(pid), "boot": boot()}
 
 
 def end(calls: Mapping[str, Known | None]) -> dict[str, str]:
@@ -55,7 +56,7 @@ def end(calls: Mapping[str, Known | None]) -> dict[str, str]:
     from are left alone. Idempotent; being killed in between leaves the rest to the next time.
     """
     said = dict.fromkeys(calls, "")
-    here = _boot()
+    here = boot()
     possible = {mark: shell for mark, shell in calls.items() if shell is None or shell.get("boot") == here}
     if not possible:  # nothing outlives its boot
         return said
@@ -220,13 +221,6 @@ def _started(pid: int) -> int:
         return round(psutil.Process(pid).create_time() * 1_000_000)
     except Exception:  # it is gone, or it is not ours
         return 0
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""  # elsewhere the time of the start tells boots apart
 
 
 def _told(left: _Left) -> str:

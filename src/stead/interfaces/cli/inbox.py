@@ -12,7 +12,7 @@ from stead.core.errors import SteadError
 from stead.domain import asks, runs, sessions
 from stead.interfaces.cli import out
 from stead.interfaces.cli.options import Json
-from stead.interfaces.cli.place import opened, session_named
+from stead.interfaces.cli.place import one_of, opened, session_named
 from stead.interfaces.cli.tables import table
 
 if TYPE_CHECKING:
@@ -82,12 +82,8 @@ def _answer(text: str | None, *, allow: bool, deny: bool, reason: str | None, ru
 def _named(house: Stead, text: str) -> str:
     """The id of the ask that `text` names. An ask that is closed by now is found by its whole id, and refused with its state."""
     with house.store.view() as view:
-        fits = [ask for ask in asks.open_asks(view, trashed=True) if text and ask.id.startswith(text)]
-        titles = {ask.id: sessions.get(view, ask.session).title for ask in fits}
-    if len(fits) > 1 and text not in titles:
-        found = [{"id": ask.id, "title": titles[ask.id]} for ask in fits]
-        raise SteadError("ambiguous", f"{out.plain(text)!r} fits {len(fits)} open questions.", details={"candidates": found})
-    return fits[0].id if len(fits) == 1 else text
+        found = {ask.id: ask for ask in asks.open_asks(view, trashed=True)}
+        return one_of(text, found, "open questions", lambda ask: sessions.get(view, found[ask].session).title) or text
 
 
 def _row(shown: dict[str, Any], title: str) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -86,3 +86,15 @@ def session_named(view: Reads, text: str | None, folder: str = ".") -> Session:
         )
         raise SteadError("not_found", "There is no session in this project.", hint=hint)
     return found
+
+
+def one_of(text: str, ids: Iterable[str], what: str, title: Callable[[str], str]) -> str | None:
+    """The one of `ids` that `text` names, whole or by its first letters; None when it names none. Raises `ambiguous` with the
+    candidates and what `title` says of each; `what` are they, as a plural."""
+    fits = [one for one in ids if text and one.startswith(text)]
+    if text in fits or len(fits) <= 1:
+        return text if text in fits else next(iter(fits), None)
+    from stead.interfaces.cli import out
+
+    found = [{"id": one, "title": title(one)} for one in fits]
+    raise SteadError("ambiguous", f"{out.plain(text)!r} fits {len(fits)} {what}.", details={"candidates": found})

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stead.app.shown import queue_json
-from stead.core.errors import SteadError
 from stead.core.text import one_line
 from stead.domain import queue, runs, sessions
 from stead.domain.people import LOCAL_ACTOR
 from stead.interfaces.cli import ending, out
 from stead.interfaces.cli.options import Json
-from stead.interfaces.cli.place import opened, session_named
+from stead.interfaces.cli.place import one_of, opened, session_named
 from stead.interfaces.cli.tables import table
 
 if TYPE_CHECKING:
@@ -153,12 +152,9 @@ def _play(house: Stead, prompts: list[str], json: bool, *, now: bool = False) ->
 def _named(house: Stead, text: str) -> Prompt:
     """The waiting prompt that `text` names; one that waits no more is found by its whole id. Raises `not_found`, `ambiguous`."""
     with house.store.view() as view:
-        fits = [one for one in queue.waiting(view) if text and one.id.startswith(text)]
-        exact = [one for one in fits if one.id == text] or fits
-        if len(exact) > 1:
-            found = [{"id": one.id, "title": one_line(text_of(view, one), LINE)} for one in exact]
-            raise SteadError("ambiguous", f"{out.plain(text)!r} fits {len(exact)} prompts.", details={"candidates": found})
-        return exact[0] if exact else queue.get(view, text)
+        found = {one.id: one for one in queue.waiting(view)}
+        named = one_of(text, found, "prompts", lambda prompt: one_line(text_of(view, found[prompt]), LINE))
+        return queue.get(view, named or text)
 
 
 def _told(house: Stead, prompt: str, json: bool, said: str) -> int:

@@ -263,18 +263,20 @@ async def test_b091_an_abort_takes_its_prompts_off_all_screens_and_a_late_answer
     """Three sessions ask on two surfaces; each hears by an event that nobody asks any more, and a late click is told so plainly."""
     folder = project(tmp_path)
     turns = [{"tools": [use("write", path="x", content="")]}, {"text": "end"}]
+    seen: list[str] = []
     gone: list[str] = []
 
-    async def never(_: asks.Ask) -> dict[str, Any]:
+    async def never(ask: asks.Ask) -> dict[str, Any]:
+        seen.append(ask.id)
         try:
             await asyncio.sleep(60)
         finally:
-            gone.append("here")
+            gone.append(ask.id)
         return {}
 
     async with again(tmp_path, url, models=script(turns)) as one, again(tmp_path, url) as two:
         handles = [await one.prompt(None, "go", project=folder, model="fake/m", on_ask=never) for _ in range(3)]
-        await until(lambda: len(open_asks(two)) == 3)
+        await until(lambda: len(open_asks(two)) == len(seen) == 3)  # stored first, then on the screen
         shown = [ask.id for ask in open_asks(one)]
         assert shown == [ask.id for ask in open_asks(two)]
         for handle in handles:
@@ -285,7 +287,7 @@ async def test_b091_an_abort_takes_its_prompts_off_all_screens_and_a_late_answer
             else:
                 await asyncio.to_thread(two.delete, handle.session)
         await asyncio.gather(*(handle.ended() for handle in handles))
-        assert open_asks(one) == open_asks(two) == [] and gone == ["here"] * 3
+        assert open_asks(one) == open_asks(two) == [] and sorted(gone) == sorted(shown)
         if how == "delete":
             assert {late(at, ask) for ask in shown for at in (one, two)} == {"not_found"}  # nothing of it is left to know
         else:

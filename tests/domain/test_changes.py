@@ -44,7 +44,7 @@ def listed(store: Store, **which: Any) -> list[changes.Change]:
 
 
 def net(store: Store) -> dict[str, tuple[str, int, int]]:
-    found = [changes.change_json(one, store.blobs.get) for one in changes.net(listed(store))]
+    found = [changes.change_json(one, store.blobs.get) for one in changes.net(listed(store), store.blobs.get)]
     return {one["path"]: (one["status"], one["additions"], one["deletions"]) for one in found}
 
 
@@ -131,8 +131,8 @@ def test_several_changes_of_a_file_come_to_their_first_before_and_their_last_aft
 
 def test_binary_content_is_said_to_be_binary(store: Store, run: runs.Run) -> None:
     apply(store, run, "a.bin", b"\0\1", b"\0\2")
-    (one,) = changes.net(listed(store))
-    shown = changes.change_json(one, store.blobs.get, with_hunks=True)
+    (one,) = changes.net(listed(store), store.blobs.get)
+    shown = changes.file_json(one, store.blobs.get)
     assert shown["binary"] is True and shown["hunks"] == [] and shown["status"] == "modified"
 
 

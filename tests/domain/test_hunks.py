@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stead.domain.hunks import count, hunks, patch
+from stead.core.errors import SteadError
+from stead.domain.hunks import count, hunks, only, reviewed, without
 
 
 @pytest.mark.parametrize(
@@ -52,25 +50,32 @@ def test_a_hunk_holds_what_is_counted(old: list[bytes], new: list[bytes], end: b
     assert (sum(line[0] == "+" for line in lines), sum(line[0] == "-" for line in lines)) == count(before, after)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (b"one\ntwo\nthree\n", b"one\n2\nthree\nfour"),
-        (b"a\n" * 30, b"a\n" * 10 + b"b\n" + b"a\n" * 25),
-        (b"caf\xe9\nx\n", b"caf\xe9\ny\n"),
-        (b"x\r\ny\r\n", b"x\r\nz\r\n"),
-        (b"", b"new\n"),
-        (b"gone\n", b""),
-    ],
-)
-def test_a_patch_is_one_that_git_applies(before: bytes, after: bytes, tmp_path: Path) -> None:
-    text = patch("f", "modified", hunks(before, after)).encode("utf-8", "surrogateescape")
-    (tmp_path / "f").write_bytes(before)
-    (tmp_path / "p").write_bytes(text)
-    subprocess.run(["git", "apply", "--unidiff-zero", "p"], cwd=tmp_path, check=True, capture_output=True)
-    assert (tmp_path / "f").read_bytes() == after
-
-
 def test_binary_content_has_no_lines() -> None:
     assert hunks(b"a\0", b"b\0") is None
-    assert "Binary" in patch("x.png", "modified", None)
+
+
+LINES = st.lists(st.sampled_from([b"a\n", b"b\r\n", b"\n", b"c\xff\n", b"d\n"]), max_size=30).map(b"".join)
+
+
+@given(LINES, LINES, st.data())
+def test_hunks_are_taken_back_and_made_one_by_one(before: bytes, after: bytes, data: st.DataObject) -> None:
+    found = hunks(before, after) or []
+    ids = [hunk["id"] for hunk in found]
+    assert len(set(ids)) == len(ids)
+    assert without(before, after, []) == only(before, after, ids) == after
+    assert without(before, after, ids) == only(before, after, []) == before
+    chosen = data.draw(st.sets(st.sampled_from(ids))) if ids else set()
+    rest = [one for one in ids if one not in chosen]
+    assert without(before, after, chosen) == only(before, after, rest)
+    shown = reviewed(before, only(before, after, chosen), after) or []
+    kept = {hunk["id"] for hunk in shown if hunk["review"] == "kept"}
+    assert kept <= chosen  # never more than was agreed to; a hunk beside an open one may stay open
+
+
+def test_an_unknown_hunk_and_one_that_cannot_be_taken_are_refused() -> None:
+    with pytest.raises(SteadError, match="no hunk"):
+        without(b"a\n", b"b\n", ["nope"])
+    with pytest.raises(SteadError, match="one by one"):
+        only(b"a\0", b"b\0", [])
+    with pytest.raises(SteadError, match="one by one"):
+        only("a\n".encode("utf-16"), "b\n".encode("utf-16"), [])

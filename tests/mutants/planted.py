@@ -132,14 +132,14 @@ def torn_file_is_left() -> None:
 
 @mutant(harness.power, "cannot be read|not stored|acknowledged event is gone", "The folder's names are not synced.")
 def missing_fsync_of_the_folder() -> None:
-    patch(safefile, "_sync", lambda real: lambda fd: None if stat.S_ISDIR(os.fstat(fd).st_mode) else real(fd))
+    patch(safefile.walk, "sync", lambda real: lambda fd: None if stat.S_ISDIR(os.fstat(fd).st_mode) else real(fd))
 
 
 @mutant(
     harness.power, "cannot be read|is not what was stored|holds what the log does not know", "The file's content is not synced."
 )
 def missing_fsync_of_the_file() -> None:
-    patch(safefile, "_sync", lambda real: lambda fd: real(fd) if stat.S_ISDIR(os.fstat(fd).st_mode) else None)
+    patch(safefile.walk, "sync", lambda real: lambda fd: real(fd) if stat.S_ISDIR(os.fstat(fd).st_mode) else None)
 
 
 @mutant(harness.power, "acknowledged event is gone", "A commit returns before the log is synced.")

@@ -33,7 +33,7 @@ def with_synchronous(mode: str) -> None:
 
 def without_syncs() -> None:
     """As if safefile synced neither files nor folders."""
-    safefile._sync = lambda fd: None
+    safefile.walk.sync = lambda fd: None
 
 
 def nothing() -> None:

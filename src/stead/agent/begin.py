@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from stead.core.errors import SteadError
 from stead.core.parts import issue
-from stead.domain import people, projects, queue, runs, sessions
+from stead.domain import people, projects, queue, rewinds, runs, sessions
 from stead.domain.projects import Project
 from stead.store.blobs import Packed
 from stead.store.log import Tx
@@ -46,6 +46,7 @@ class Start:
         if self.session is not None and self.key is not None and (known := self._known(tx, self.session, self.key)):
             return known
         if self.session is not None:
+            rewinds.refuse_under_way(tx, self.session)
             sessions.in_use(tx, self.session)  # again: it may have gone into the trash while this was prepared
         person = people.local_person(tx)
         project = projects.open_project(
@@ -71,6 +72,13 @@ class Start:
             return Begun(run.id, session, run, False)
         waiting = queue.with_key(tx, session, key)
         return Begun(waiting.id, session, None, False) if waiting else None
+
+
+def begin_queued(tx: Tx, prompt: queue.Prompt, owner: str) -> runs.Run | None:
+    """Begin the run of a queued prompt under `owner`; None when it is not its turn, or something is being taken back there."""
+    if rewinds.open_in(tx, prompt.session) is not None:
+        return None
+    return queue.begin(tx, prompt, owner)
 
 
 def prompt_parts(parts: str | Sequence[Any]) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from typing import Any, cast
 from stead.agent import closing, context
 from stead.agent.answers import Answers
 from stead.agent.calls import Asker, Calls, Waiting
+from stead.agent.changing import see_through
 from stead.agent.closing import Lost
 from stead.agent.connect import Connection
 from stead.agent.frames import Frame, Publish
@@ -25,7 +26,6 @@ from stead.agent.gate import Rule
 from stead.agent.live import Live
 from stead.agent.models.base import Request, Turn
 from stead.agent.models.count import part_chars
-from stead.agent.workspace import see_through
 from stead.core.errors import SteadError
 from stead.core.jsontext import dumps
 from stead.core.parts import NO_TOKENS, Part, ToolPart

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from stead.agent.begin import begin_queued
 from stead.agent.closing import PASSING
 from stead.app.watching import POLL_SECONDS
 from stead.core.errors import SteadError
@@ -171,7 +172,8 @@ class RunHandle:
         if before is not None and before.status == "waiting" and not self.patient:
             await house.store.commit(lambda tx: queue.hold(tx, queue.get(tx, self.id), WAITS))
         elif before is None and first is not None and first.id == self.id:
-            begun: runs.Run | None = await house.store.commit(partial(queue.begin, prompt=found, owner=house.owner()))
+            begin = partial(begin_queued, prompt=found, owner=house.owner())
+            begun: runs.Run | None = await house.store.commit(begin)
             return begun is not None, begun
         elif before is not None or first is not None:
             await self._look_ahead(before, first, dead=dead)
@@ -192,7 +194,7 @@ class RunHandle:
 
     async def _give_up(self) -> runs.Run | None:
         """Hold the prompt in the queue, unless this process leaves in order. Gives its run where it has just begun here."""
-        from stead.agent.workspace import see_through
+        from stead.agent.changing import see_through
 
         house = self._house
 

@@ -18,7 +18,7 @@ from stead.config.places import config_folder, data_folder
 from stead.core.clock import Clock, SystemClock
 from stead.core.events import Event
 from stead.core.ids import Ids, RandomIds
-from stead.domain import owners, queue, runs, settings
+from stead.domain import owners, queue, rewinds, runs, settings
 from stead.domain.people import LOCAL_ACTOR
 from stead.store.store import Store, open_store
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from stead.agent.models.base import Model
     from stead.app.handle import RunHandle
     from stead.app.starting import Wish
+    from stead.app.undo import Plan, Result
     from stead.config.layers import UserFile
     from stead.config.secrets import Secrets
     from stead.domain import asks
@@ -52,6 +53,8 @@ class Stead:
         self._secrets: Secrets | None = None
         self._frames: list[Callable[[Frame], None]] = []
         self._running: dict[str, RunHandle] = {}
+        self.undoing: set[str] = set()
+        """The rewinds that are carried out here at this moment."""
         self._tidy = Tidy(self)
 
     @classmethod
@@ -117,7 +120,7 @@ class Stead:
             if waiting:  # others may begin what waited here
                 self.store.write(lambda tx: queue.leave(tx, owner))
             with self.store.view() as view:
-                left = runs.owned(view, owner)
+                left = runs.owned(view, owner) or owner in rewinds.owners(view)
             if not left and self.store.database.shared:
                 self.store.write(lambda tx: owners.forget(tx, owner))
             return left
@@ -325,6 +328,54 @@ class Stead:
         from stead.app.deletion import delete
 
         return delete(self, session, by)
+
+    # --- taking back ----------------------------------------------------------------------------------------------------------
+
+    async def plan_undo(self, session: str, **wish: Any) -> Plan:
+        """What an undo would do; nothing is written. Without more: the last user message that is not undone, with all after it.
+
+        `to`: the state just before this user message. `message`, `calls`: only what this message or these tool calls changed.
+        `what`: "files", "conversation" or "both". `paths`: only these, `hunks`: of a path only these. `force`: paths that are
+        restored whatever stands there by now; `merge`: lines are merged where they can be. Raises `not_found`, `ambiguous`,
+        `usage`.
+        """
+        import asyncio
+
+        from stead.app.undo import Wish, plan_undo
+
+        return await asyncio.to_thread(plan_undo, self, session, Wish(**wish))
+
+    async def plan_redo(self, session: str, **wish: Any) -> Plan:
+        """What taking back the newest undo would do; arguments as for `plan_undo`. Empty when there is none."""
+        import asyncio
+
+        from stead.app.undo import Wish, plan_redo
+
+        return await asyncio.to_thread(plan_redo, self, session, Wish(**wish))
+
+    async def undo(self, plan: Plan, *, by: str = LOCAL_ACTOR) -> Result:
+        """Carry out a plan, of an undo or a redo. A path that is no longer what the plan saw is left alone and named in the result.
+
+        Durable when it returns, finished also when the caller goes away; what it overwrites is stored first. Raises `conflict`
+        when a run or another undo is under way in the session.
+        """
+        import asyncio
+
+        from stead.app.undo import undo
+
+        return await asyncio.shield(asyncio.to_thread(undo, self, plan, by=by))
+
+    def fork(self, session: str, message: str | int | None = None, *, title: str | None = None, by: str = LOCAL_ACTOR) -> str:
+        """A new session that begins with the messages of this one, and its id: with all up to an answer, all before a message
+        of the user, or without `message` all that is complete. Files, grants and costs stay with the other; children are copied
+        with it.
+
+        Durable when it returns. Raises `not_found`; `conflict` for a message that is still written. It waits: from a coroutine,
+        call it in a thread.
+        """
+        from stead.app.forking import fork
+
+        return fork(self, session, message, title, by)
 
     # --- telling --------------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stead.app.life import Life
 from stead.core.errors import SteadError
-from stead.domain import asks, partials, projects, queue, runs, sessions
+from stead.domain import asks, partials, projects, queue, rewinds, runs, sessions
 from stead.store import safefile
 from stead.store.database import Reads
 from stead.store.store import Store
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from stead.agent.closing import Fate
 
 DIED = "Its program ended before its turn came."
+OWNED = (runs.owners, queue.owners, rewinds.owners)
+"""What a process may work on or wait for: who dies while it is named here leaves something to be closed."""
 
 
 def recover(store: Store, life: Life) -> None:
-    """Close what dead processes left open. Costs a look into a folder and two small queries where there is nothing to do."""
+    """Close what dead processes left open. Costs a look into a folder and a few small queries where there is nothing to do."""
     with store.view() as view:
-        known = runs.owners(view) | queue.owners(view)
+        known = {owner for owners in OWNED for owner in owners(view)}
     dead = life.dead(known)
     if not dead:
         return
@@ -67,9 +69,10 @@ def close_run(store: Store, life: Life, run: runs.Run, fate: Fate | None, *, fou
 
 
 def _close(store: Store, life: Life, dead: set[str]) -> None:
-    from stead.agent.workspace import settle
+    from stead.agent.changing import settle
 
     settled = settle(store, lambda session: _root_of(store, session), lambda run: _at_work(store, life, run))
+    settled &= _finish_rewinds(store, dead)
     if store.folder is not None:
         safefile.sweep(store.folder, below=True)
     with store.view() as view:
@@ -82,6 +85,22 @@ def _close(store: Store, life: Life, dead: set[str]) -> None:
         store.write(lambda tx: queue.hold_of(tx, queue_owners, DIED))
     for owner in dead if settled else ():
         life.forget(owner)
+
+
+def _finish_rewinds(store: Store, dead: set[str]) -> bool:
+    """Carry out what these processes were taking back. False when one of them cannot be finished now."""
+    with store.view() as view:
+        left = rewinds.left_by(view, dead)
+    whole = True
+    for rewind in left:
+        from stead.app.undo import finish
+
+        root = _root_of(store, rewind.session)
+        if root is None or not root.is_dir():
+            whole = False
+            continue
+        finish(store, rewind, root)
+    return whole
 
 
 def _started(view: Reads, left: Iterable[runs.Run]) -> dict[str, dict[str, Any] | None]:

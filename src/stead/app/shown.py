@@ -14,7 +14,7 @@ from stead.core.clock import rfc3339
 from stead.core.errors import SteadError
 from stead.core.events import Event
 from stead.core.parts import NO_TOKENS
-from stead.core.text import cut_bytes
+from stead.core.text import cut_bytes, one_line
 from stead.domain import asks, changes, partials, projects, queue, runs, sessions, usage
 from stead.store.blobs import Blobs
 from stead.store.database import Reads
@@ -39,7 +39,7 @@ def run_json(store: Store, run: str) -> dict[str, Any]:
             raise
         message = sessions.message(view, found.session, found.message)
         used = usage.of_run(view, run)
-        net = changes.net(changes.listed(view, found.session, run=run))
+        made = changes.listed(view, found.session, run=run)
         open_asks = [ask for ask in asks.open_asks(view, found.session, trashed=True) if ask.run == run]
     return {
         "session": found.session,
@@ -50,7 +50,7 @@ def run_json(store: Store, run: str) -> dict[str, Any]:
         "usage": used["tokens"],
         "cost": used["cost"],
         **({"estimated": True} if used["estimated"] else {}),
-        "changes": [changes.change_json(one, store.blobs.get) for one in net],
+        "changes": [changes.change_json(one, store.blobs.get) for one in changes.net(made, store.blobs.get)],
         "asks": [ask_json(ask, store.blobs) for ask in open_asks],
     }
 
@@ -109,10 +109,23 @@ def answer(parts: list[dict[str, Any]], blobs: Blobs) -> str:
 
 
 def changed_files(store: Store, session: str) -> list[dict[str, Any]]:
-    """The net changes of a session, each with its hunks."""
+    """The net changes of a session that stand, each with its hunks and what the person said of them."""
     with store.view() as view:
-        net = changes.net(changes.listed(view, session))
-    return [{**changes.change_json(one, store.blobs.get, with_hunks=True), "review": "pending"} for one in net]
+        rows, agreed = changes.standing(view, session), changes.kept(view, session)
+    load = store.blobs.get
+    return [changes.file_json(one, load, agreed.get(one.path)) for one in changes.net(rows, load)]
+
+
+def patch_of(store: Store, session: str) -> bytes:
+    """The same as one patch that `git apply` takes, exact to the byte."""
+    with store.view() as view:
+        rows = changes.standing(view, session)
+    return b"".join(changes.patch_of(one, store.blobs.get) for one in changes.net(rows, store.blobs.get))
+
+
+def not_covered(view: Reads, session: str) -> list[dict[str, Any]]:
+    """What a session changed, or may have changed, and cannot take back."""
+    return [one.to_json() for one in changes.unique(changes.uncovered(view, session))]
 
 
 def ask_json(ask: asks.Ask, blobs: Blobs | None = None) -> dict[str, Any]:
@@ -138,8 +151,36 @@ def sessions_json(view: Reads, found: Sequence[sessions.Session]) -> list[dict[s
 def session_json(view: Reads, one: sessions.Session) -> dict[str, Any]:
     """A session by itself: as lists show it, with `parent`, `forked_from` and `head`, the id of its last message."""
     newest = sessions.messages(view, one.id, limit=1)
-    more = {"parent": one.parent, "forked_from": None, "head": newest[0].id if newest else None}
+    origin = None if one.forked_from is None else {"session": one.forked_from, "message": f"{one.forked_from}.{one.forked_at}"}
+    more = {"parent": one.parent, "forked_from": origin, "head": newest[0].id if newest else None}
     return {**_session_json(view, one, runs.last(view, one.id), one.id in asks.waiting(view, [one.id])), **more}
+
+
+def tree_json(view: Reads, one: sessions.Session) -> dict[str, Any]:
+    """The messages of a session as a tree, without their parts: `{messages: [{id, parent, role, active, created}], forks,
+    children}`."""
+    messages = [
+        {
+            "id": message.id,
+            "parent": f"{one.id}.{message.parent}" if message.parent else None,
+            "role": message.role,
+            "active": message.left_by == 0,
+            "created": rfc3339(message.created),
+            "text": _first_line(message),
+        }
+        for message in sessions.messages(view, one.id, all_branches=True)
+    ]
+    forks = [{"id": fork.id, "title": fork.title, "message": f"{one.id}.{fork.forked_at}"} for fork in sessions.forks(view, one.id)]
+    children = [{"id": child.id, "title": child.title} for child in sessions.children(view, one.id)]
+    return {"messages": messages, "forks": forks, "children": children}
+
+
+def _first_line(message: sessions.Message) -> str:
+    for _, part in message.parts:
+        if isinstance(part, dict) and part.get("type") == "text":
+            text = part.get("text")
+            return one_line(text if isinstance(text, str) else str((text or {}).get("head", "")), 80)
+    return ""
 
 
 def with_open(view: Reads, found: list[sessions.Message]) -> list[sessions.Message]:

@@ -53,6 +53,8 @@ class Tidy:
                 close_run(house.store, house.life, run, self._fates.get(run.id))
             for one in [one for one in waiting if one.id in again]:  # whoever works for the store may begin it
                 house.store.write(lambda tx, one=one: queue.release(tx, one.id))  # type: ignore[misc]
-            self._reason = bool(unheld)
+            from stead.app.undo import finish_own
+
+            self._reason = finish_own(house, owner) or bool(unheld)
         except SteadError:
             return  # tried again

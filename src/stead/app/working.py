@@ -45,7 +45,8 @@ async def work(house: Stead, most: int, idle: Callable[[], bool]) -> None:
 async def take_next(house: Stead, session: str | None = None) -> str | None:
     """Begin a prompt that nobody in particular waits to work on, and work on it here; of one session or of any. Gives its id, None
     where there is none. A cancellation does not leave a begun run without anybody at work on it."""
-    from stead.agent.workspace import see_through
+    from stead.agent.begin import begin_queued
+    from stead.agent.changing import see_through
 
     with house.store.view() as view:
         if queue.free(view, session=session) is None:
@@ -54,7 +55,7 @@ async def take_next(house: Stead, session: str | None = None) -> str | None:
 
     def job(tx: Tx) -> runs.Run | None:
         found = queue.free(tx, lock, session=session)
-        return queue.begin(tx, found, owner) if found is not None else None
+        return begin_queued(tx, found, owner) if found is not None else None
 
     async def begun() -> str | None:
         run = await house.store.commit(job)

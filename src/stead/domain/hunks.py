@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
+
+from stead.core.errors import SteadError
 
 Code = tuple[str, int, int, int, int]
 
@@ -19,14 +21,15 @@ def hunks(before: bytes, after: bytes) -> list[dict[str, Any]] | None:
     """`[{id, old_start, old_lines, new_start, new_lines, lines, review}]`, lines marked ` `, `-`, `+`; None for binary content.
 
     Lines are compared byte by byte; bytes that are no UTF-8 stand in them as lone surrogates (`surrogateescape`), so that a patch
-    can be written exactly and a screen shows them as U+FFFD.
+    can be written exactly and a screen shows them as U+FFFD. An `id` is made of the hunk's lines: it stays what it is when
+    others go.
     """
     old_bytes, new_bytes = _lines(before), _lines(after)
     if old_bytes is None or new_bytes is None:
         return None
     old, new = ([line.decode("utf-8", "surrogateescape") for line in lines] for lines in (old_bytes, new_bytes))
-    found = []
-    for n, group in enumerate(_groups(old, new)):
+    found: list[dict[str, Any]] = []
+    for group in groups(old, new):
         lines: list[str] = []
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
@@ -38,7 +41,7 @@ def hunks(before: bytes, after: bytes) -> list[dict[str, Any]] | None:
         old_lines, new_lines = last[2] - first[1], last[4] - first[3]
         found.append(
             {
-                "id": n,
+                "id": _id(lines, found),
                 "old_start": first[1] + (1 if old_lines else 0),
                 "old_lines": old_lines,
                 "new_start": first[3] + (1 if new_lines else 0),
@@ -47,6 +50,60 @@ def hunks(before: bytes, after: bytes) -> list[dict[str, Any]] | None:
                 "review": "pending",
             }
         )
+    return found
+
+
+def _id(lines: list[str], before: list[dict[str, Any]]) -> str:
+    """Of the changed lines alone; a second hunk with the same ones gets a number."""
+    import hashlib
+
+    changed = "".join(line for line in lines if line[0] != " ")
+    made = hashlib.sha256(changed.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    same = sum(one["id"].partition("-")[0] == made for one in before)
+    return f"{made}-{same + 1}" if same else made
+
+
+def without(before: bytes, after: bytes, chosen: Collection[str]) -> bytes:
+    """`after` with the hunks of these ids taken back, byte for byte. Raises `not_found` for an id that is none, `usage` where
+    lines cannot be chosen (binary content, UTF-16)."""
+    return _put_together(before, after, chosen, take=False)
+
+
+def only(before: bytes, after: bytes, chosen: Collection[str]) -> bytes:
+    """`before` with only the hunks of these ids made. Raises as `without`."""
+    return _put_together(before, after, chosen, take=True)
+
+
+def _put_together(before: bytes, after: bytes, chosen: Collection[str], *, take: bool) -> bytes:
+    found = hunks(before, after)
+    if found is None or any(content.startswith(mark) for content in (before, after) for mark, _ in _WIDE):
+        raise SteadError("usage", "The lines of this file cannot be taken one by one.")
+    ids = {hunk["id"] for hunk in found}
+    if missing := [one for one in chosen if one not in ids]:
+        raise SteadError("not_found", f"There is no hunk {missing[0]!r}.", hint="`stead diff --json` has their ids.")
+    old, new = _lines(before) or [], _lines(after) or []
+    out: list[bytes] = []
+    at = 0
+    for hunk, group in zip(found, groups(old, new), strict=True):
+        for tag, i1, i2, j1, j2 in group:
+            out += old[at:i1]
+            made = tag != "equal" and (hunk["id"] in chosen) == take
+            out += new[j1:j2] if made else old[i1:i2]
+            at = i2
+    return b"".join([*out, *old[at:]])
+
+
+def reviewed(before: bytes, kept: bytes, after: bytes) -> list[dict[str, Any]] | None:
+    """The hunks from `before` to `after`, those `kept` that the content agreed to, `kept`, has already."""
+    found = hunks(before, after)
+    agreed, new = _lines(kept), _lines(after)
+    if found is None or agreed is None or new is None:
+        return found
+    open_lines = [(j1, j2) for tag, _, _, j1, j2 in _codes(agreed, new) if tag != "equal"]
+    for hunk, group in zip(found, groups(_lines(before) or [], new), strict=True):
+        spans = [(j1, j2) for tag, _, _, j1, j2 in group if tag != "equal"]
+        touched = any(a <= j2 and j1 <= b for a, b in open_lines for j1, j2 in spans)
+        hunk["review"] = "pending" if touched else "kept"
     return found
 
 
@@ -66,19 +123,6 @@ def count(before: bytes | None, after: bytes | None) -> tuple[int, int]:
         return (right - left).total(), (left - right).total()
     changed = [code for code in _codes(old, new) if code[0] != "equal"]
     return sum(j2 - j1 for *_, j1, j2 in changed), sum(i2 - i1 for _, i1, i2, _, _ in changed)
-
-
-def patch(path: str, status: str, found: list[dict[str, Any]] | None) -> str:
-    """One file's unified diff, as `git apply` and `patch` read it."""
-    old, new = ("/dev/null" if status == "added" else f"a/{path}"), ("/dev/null" if status == "deleted" else f"b/{path}")
-    if found is None:
-        return f"Binary files {old} and {new} differ\n"
-    out = [f"--- {old}\n", f"+++ {new}\n"]
-    for hunk in found:
-        out.append(f"@@ -{hunk['old_start']},{hunk['old_lines']} +{hunk['new_start']},{hunk['new_lines']} @@\n")
-        for line in hunk["lines"]:
-            out.append(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n")
-    return "".join(out)
 
 
 def _lines(content: bytes) -> list[bytes] | None:
@@ -113,8 +157,8 @@ def _is_large(old: int, new: int) -> bool:
     return old * new > EXACT_CELLS
 
 
-def _groups(old: Sequence[object], new: Sequence[object]) -> list[list[Code]]:
-    """The changes with `CONTEXT_LINES` equal lines around them; those that share these lines stand together."""
+def groups(old: Sequence[object], new: Sequence[object]) -> list[list[Code]]:
+    """The changes from `old` to `new` with `CONTEXT_LINES` equal lines around them; those that share these lines stand together."""
     groups: list[list[Code]] = []
     group: list[Code] = []
     for tag, i1, i2, j1, j2 in _codes(old, new):

@@ -19,6 +19,7 @@ from stead.store.log import Tx
 Layer = Literal["global", "project", "session"]
 Origin = Literal["default", "file", "global", "project", "session", "flag"]
 Kind = Literal["text", "model", "count", "money", "choice", "zone"]
+LEAST_FILE_BYTES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,18 @@ KEYS: dict[str, Key] = {
     "retention": Key(
         "choice", "keep", "How long undo data lives; trim-100-30 keeps 100 messages and 30 days.", ("keep", "trim-100-30")
     ),
+    "undo.max_file_bytes": Key(
+        "count",
+        1 << 30,
+        "The largest file whose content is kept before it changes; a larger one cannot be taken back. At least 2,000,000.",
+    ),
+    "undo.capture": Key(
+        "choice", "on", "Whether files that git does not hold are read before a command may change them.", ("on", "off")
+    ),
+    "undo.capture_file_bytes": Key("count", 1 << 20, "The largest file that is read for that."),
+    "undo.capture_bytes": Key("count", 64 << 20, "The most bytes that are read for that in a project."),
+    "undo.capture_files": Key("count", 5_000, "The most files that are read for that in a project."),
+    "undo.skip": Key("text", None, "Paths that are not read for that, as patterns of a .gitignore with blanks between them."),
     "compaction": Key("choice", "auto", "Whether older turns are summarised when the model's window gets full.", ("auto", "off")),
     "attachments.on_delete": Key(
         "choice", "free", "What becomes of the files of a deleted conversation that nothing else uses.", ("free", "keep")
@@ -135,15 +148,17 @@ def parse(name: str, text: str) -> Any:
 def check(name: str, value: Any) -> Any:
     """`value` as it is stored, if it is of the key's kind. Raises `usage` for an unknown key or a value of another kind."""
     key = key_of(name)
-    wrong = _wrong(key, value)
+    wrong = _wrong(name, key, value)
     if wrong:
         shown = value if isinstance(value, (str, int, float)) else type(value).__name__
         raise SteadError("usage", f"{name} must be {wrong}, not {shown!r}.", details={"key": name})
     return float(value) if key.kind == "money" else value
 
 
-def _wrong(key: Key, value: Any) -> str | None:
+def _wrong(name: str, key: Key, value: Any) -> str | None:
     """What a value of this kind must be, None if it is."""
+    if name == "undo.max_file_bytes" and isinstance(value, int) and value < LEAST_FILE_BYTES:
+        return f"at least {LEAST_FILE_BYTES:,} bytes"
     if key.kind == "count":
         fits = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 53
         return None if fits else "a whole number above 0"

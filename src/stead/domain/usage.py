@@ -78,7 +78,8 @@ def _add(tx: Tx, key: tuple[str, str, str], counts: Iterable[int]) -> None:
 
 @FEATURE.projects(MessageAdded)
 def _message(tx: Tx, e: Event[MessageAdded]) -> None:
-    _add_messages(tx, e.stream, day(e.ts), e.data.role, 1)
+    if e.data.created is None:  # a fork's message was said once, where it was copied from
+        _add_messages(tx, e.stream, day(e.ts), e.data.role, 1)
 
 
 def _add_messages(tx: Tx, session: str, today: str, role: str, messages: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from stead.core.errors import SteadError
 from stead.core.text import cut_bytes
@@ -78,8 +78,25 @@ class Blobs:
         self._folder = folder
         self._find = find
 
-    def prepare(self, content: bytes) -> Prepared:
-        """Hash and compress `content`, and write it to its file if it is large. Call it outside of jobs."""
+    def has(self, digest: str) -> bool:
+        """Whether a blob of this hash is stored."""
+        return self._find(digest) is not None
+
+    def prepare_stream(self, file: BinaryIO) -> Prepared:
+        """Like `prepare`, of all that can be read from an open file."""
+        return self.prepare(file.read())
+
+    def chunks(self, digest: str) -> Iterator[bytes]:
+        """The content of a blob in pieces of at most 1 MiB; raises as `get` does, before the first."""
+        content = self.get(digest)
+        for at in range(0, len(content), 1 << 20):
+            yield content[at : at + (1 << 20)]
+
+    def prepare(self, content: bytes, *, after: str | None = None) -> Prepared:
+        """Hash and compress `content`, and write it to its file if it is large. Call it outside of jobs.
+
+        `after`: the hash of what the same file held before.
+        """
         digest = hashlib.sha256(content).hexdigest()
         packed = _compress(content)
         codec, stored = (_ZSTD, packed) if len(packed) < len(content) else (_RAW, content)

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 HELP = """/diff [--patch]     what this session changed in files
 /model [NAME]       the model: see it, or take another
 /agent [NAME]       the agent: see it, or take another
-/undo /redo /fork   not yet available in this version
+/undo               take back your last message and what came of it: files and conversation
+/redo               take an undo back
+/fork               go on in a copy of this conversation
 /help               this list
 /exit               leave (Ctrl-D too); the session stays
 
 A line that ends in \\ goes on in the next one. Ctrl-C aborts what the agent does."""
-_LATER = ("undo", "redo", "fork")
 
 
 def chat(
@@ -189,8 +190,8 @@ def _command(house: Stead, wanted: Wanted, words: list[str]) -> str | None:
         return "exit"
     if name == "help":
         out.err(HELP)
-    elif name in _LATER:
-        out.note(f"/{name} is not yet available in this version; it comes with the release that brings undo, redo and fork.")
+    elif name in ("undo", "redo", "fork"):
+        _take_back(house, wanted, name)
     elif name == "diff":
         _diff(house, wanted, patch="--patch" in rest or "-p" in rest)
     elif name in ("model", "agent"):
@@ -201,16 +202,34 @@ def _command(house: Stead, wanted: Wanted, words: list[str]) -> str | None:
 
 
 def _diff(house: Stead, wanted: Wanted, *, patch: bool) -> None:
-    from stead.app.shown import changed_files
+    from stead.app.shown import changed_files, patch_of
     from stead.interfaces.cli.diff import write_patch
 
     files = changed_files(house.store, wanted.session) if wanted.session is not None else []
-    if patch:
-        write_patch(files)
+    if patch and wanted.session is not None:
+        write_patch(patch_of(house.store, wanted.session))
     for file in files if not patch else ():
         out.line(f"{file['status']:9} +{file['additions']} -{file['deletions']}  {out.plain(file['path'])}")
     if not files:
         out.note("No file was changed.")
+
+
+def _take_back(house: Stead, wanted: Wanted, name: str) -> None:
+    from stead.app.undo import Wish, foreseen, plan_redo, plan_undo, undo
+    from stead.domain.people import LOCAL_ACTOR
+    from stead.interfaces.cli.undo import confirm, preview, tell
+
+    if wanted.session is None:
+        out.note("Nothing was said yet.")
+    elif name == "fork":
+        wanted.session = house.fork(wanted.session)
+        out.note(f"In session {wanted.session} from now on.")
+    else:
+        plan = (plan_undo if name == "undo" else plan_redo)(house, wanted.session, Wish())
+        preview(house, plan, foreseen(plan))
+        if not plan.empty:
+            confirm(plan)
+            tell(plan, undo(house, plan, by=LOCAL_ACTOR))
 
 
 def _choose(house: Stead, wanted: Wanted, name: str, value: str | None) -> None:

@@ -86,7 +86,7 @@ def _answered_by_itself(house: Stead) -> Any:
 
 
 def _show_end(house: Stead, played: Played) -> None:
-    from stead.app.shown import changed_files
+    from stead.app.shown import patch_of
     from stead.interfaces.cli import ending
     from stead.interfaces.cli.diff import write_patch
 
@@ -94,10 +94,10 @@ def _show_end(house: Stead, played: Played) -> None:
     if not (sys.stdout.isatty() and sys.stderr.isatty()) and result["result"]:
         _title("The answer", "")
         out.line(out.plain(result["result"]))
-    files = changed_files(house.store, result["session"])
-    if files:
+    patch = patch_of(house.store, result["session"])
+    if patch:
         _title("What changed", "stead diff --patch")
-        write_patch(files)
+        write_patch(patch)
     tokens, cost = sum(result["usage"].values()), result["cost"]
     _title("What it cost", f"{out.count(tokens)} tokens, {out.dollars(cost)} (a scripted model is free)")
     if played.exit_code:

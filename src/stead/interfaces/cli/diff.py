@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from stead.app.shown import changed_files
-from stead.domain import hunks
+from stead.app.shown import changed_files, not_covered, patch_of
 from stead.interfaces.cli import out
 from stead.interfaces.cli.options import Folder, Json
 from stead.interfaces.cli.place import opened, session_named
@@ -25,11 +24,13 @@ def diff(
     with opened() as house:
         with house.store.view() as view:
             found = session_named(view, session, folder)
+            lost = not_covered(view, found.id)
         files = changed_files(house.store, found.id)
+        lines = patch_of(house.store, found.id) if patch and not json else b""
     if json:
-        out.json({"files": files, "not_covered": []})
+        out.json({"files": files, "not_covered": lost})
     elif patch:
-        write_patch(files)
+        write_patch(lines)
     else:
         table(
             ("path", "status", "additions", "deletions"),
@@ -40,14 +41,13 @@ def diff(
     return 0
 
 
-def write_patch(files: list[dict[str, Any]]) -> None:
-    """The files as one patch: exact for other programs, coloured and without control characters on a terminal."""
-    for file in files:
-        text = hunks.patch(file["path"], file["status"], None if file.get("binary") else file["hunks"])
-        if not sys.stdout.isatty():
-            sys.stdout.write(text)
-            continue
-        from stead.interfaces.cli.effect import coloured
+def write_patch(patch: bytes) -> None:
+    """A patch: exact for other programs, coloured and without control characters on a terminal."""
+    if not sys.stdout.isatty():
+        sys.stdout.buffer.write(patch)
+        sys.stdout.buffer.flush()
+        return
+    from stead.interfaces.cli.effect import coloured
 
-        for line in coloured(text):
-            out.line(line)
+    for line in coloured(patch):
+        out.line(line)

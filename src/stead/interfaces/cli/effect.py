@@ -37,7 +37,7 @@ def _fields(given: dict[str, Any]) -> list[str]:
 
 def _diff(tool: str, given: dict[str, Any], root: Path) -> list[str]:
     """The change as a diff; empty where it cannot be told before (then the input is shown)."""
-    from stead.domain import hunks
+    from stead.domain.patches import FileDiff, git_patch
 
     path = given.get("path")
     if not isinstance(path, str):
@@ -58,12 +58,11 @@ def _diff(tool: str, given: dict[str, Any], root: Path) -> list[str]:
         if (old and old_text.count(old) < 1) or (not old and before is not None):
             return []
         new_text = old_text.replace(old, new, -1 if given.get("all") else 1) if old else new
-    found = hunks.hunks(before or b"", new_text.encode("utf-8", "replace"))
-    return coloured(hunks.patch(path, "added" if before is None else "modified", found))
+    return coloured(git_patch(FileDiff(path.encode("utf-8", "replace"), before, new_text.encode("utf-8", "replace"))))
 
 
-def coloured(patch: str) -> list[str]:
+def coloured(patch: bytes) -> list[str]:
     """A unified diff as lines for stderr or stdout, added and removed lines in colour."""
     names = {"+": "green", "-": "red", "@": "cyan"}
-    lines = out.plain(patch).splitlines()
+    lines = out.plain(patch.decode("utf-8", "replace")).splitlines()
     return [out.style(line, names[line[0]], sys.stderr) if line[:1] in names else line for line in lines]

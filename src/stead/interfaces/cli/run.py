@@ -33,7 +33,10 @@ def run(
     resume: Annotated[
         str | None, typer.Option("--resume", "-r", metavar="SESSION", help="Go on with this one: id, start of the id, or title.")
     ] = None,
-    fork: Annotated[str | None, typer.Option("--fork", metavar="MESSAGE", help="Not yet available in this version.")] = None,
+    fork: Annotated[
+        str | None,
+        typer.Option("--fork", metavar="[MESSAGE]", help="Not in that session but in a fork of it, at its end or at MESSAGE."),
+    ] = None,
     files: Annotated[
         list[str] | None, typer.Option("--file", "-f", metavar="PATH", help="Give a file along; - is stdin. May be repeated.")
     ] = None,
@@ -62,9 +65,11 @@ def run(
     """
     _check(json=json, stream_json=stream_json, go_on=go_on, resume=resume, fork=fork, quiet=quiet, verbose=verbose, output=output)
     rules = _rules(allow or [], deny or [])
-    texts = _texts(prompt, resume, stdin_is_file="-" in (files or ()))
+    texts = _texts(prompt, None if fork is not None else resume, stdin_is_file="-" in (files or ()))
     with opened() as house:
         session = _session(house, folder, go_on=go_on, resume=resume)
+        if fork is not None and session is not None:
+            session = house.fork(session, fork or None)
         wanted = _wanted(house, folder, session, texts or [], files or [])
         wanted.model, wanted.agent, wanted.max_steps, wanted.max_cost, wanted.rules = model, agent, max_steps, max_cost, rules
         answered = session is not None and texts is None and not files
@@ -88,8 +93,8 @@ def _check(**options: Any) -> None:
     for one, other in (("json", "stream_json"), ("go_on", "resume"), ("quiet", "verbose")):
         if options[one] and options[other]:
             raise SteadError("usage", f"{_NAMES[one]} and {_NAMES[other]} cannot be used together.")
-    if options["fork"] is not None:
-        raise SteadError("usage", "--fork is not yet available in this version.", hint="-r SESSION goes on with a session.")
+    if options["fork"] is not None and not options["go_on"] and options["resume"] is None:
+        raise SteadError("usage", "--fork needs a session to fork.", hint="-c is the last one of this project, -r SESSION any.")
     if options["output"] is not None:
         path = Path(options["output"]).expanduser()
         if path.is_dir() or not path.parent.is_dir():

@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, Entry] = {
             "unarchive": Entry("Bring an archived session back.", "sessions_change:unarchive"),
             "delete": Entry("Move a session to the trash, or with --now delete it for good.", "sessions_change:delete"),
             "restore": Entry("Take a session out of the trash.", "sessions_change:restore"),
+            "fork": Entry("Begin a session with the messages of another.", "sessions_fork:fork"),
             "stop": Entry("End a session's run, in whichever process it works.", "sessions_change:stop"),
         },
     ),
@@ -61,6 +62,9 @@ COMMANDS: Mapping[str, Entry] = {
         },
     ),
     "diff": Entry("Show what a session changed in files.", "diff:diff"),
+    "undo": Entry("Take back what the agent did: files, the conversation, or both.", "undo:undo"),
+    "redo": Entry("Take back an undo.", "undo:redo"),
+    "keep": Entry("Agree with what a session changed.", "undo:keep"),
     "usage": Entry("Show tokens and cost.", "usage:show_usage"),
     "config": Entry(
         "See and change settings.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -13,6 +14,10 @@ from stead.interfaces.cli.table import COMMANDS, Entry
 from stead.interfaces.cli.values import lighten
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+
+
+_MESSAGE = re.compile(r"([a-z0-9]{6,}\.)?[0-9]+")
+"""The id of a message, or its number: what an option that may stand alone takes for its value."""
 
 
 class HelpWanted(typer.TyperException):
@@ -35,6 +40,16 @@ class Command(TyperCommand):
         params = super().get_params(ctx)
         lighten(params)
         return params
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments, an option whose value may be left out with an empty one there."""
+        may = {name for param in self.params if str(param.metavar or "").startswith("[") for name in param.opts}
+        end = args.index("--") if "--" in args else len(args)
+        given = [
+            f"{arg}=" if arg in may and at < end and not _MESSAGE.fullmatch(args[at + 1] if at + 1 < end else "") else arg
+            for at, arg in enumerate(args)
+        ]
+        return super().parse_args(ctx, given)
 
 
 class Group(TyperGroup):

@@ -54,6 +54,8 @@ class Answers:
         loop, base = self.loop, self.loop.next_n
         async with aclosing(cast(Any, loop.connection.model.stream(request))) as items:
             async for item in items:
+                if loop.tree is not None:  # nothing of the project is read before the model was asked
+                    loop.tree.start()
                 if isinstance(item, Delta):
                     await loop.live.grow(base + item.n, item.text)
                 elif isinstance(item, Opened):

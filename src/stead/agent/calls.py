@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from stead.agent import closing, gate, orphans, tools
+from stead.agent.changing import see_through
+from stead.agent.covering import Covering
 from stead.agent.tools import paths
 from stead.agent.tools.base import Input, Interrupted, Result, Tool
 from stead.agent.tools.talk import ASK
@@ -205,8 +207,11 @@ class Calls:
     async def _perform(self, n: int, part: ToolPart, tool: Tool, given: Input, judged: frozenset[Path] | None) -> ToolPart:
         loop = self.loop
         since = loop.store.clock.monotonic()
+        cover = self._cover(part, tool)
         loop.live.begin_tool(n)
         try:
+            if cover is not None:
+                await cover.begin()
             result = await tools.perform(tool, given, self._context(n, part, judged))
         except Interrupted as cut:
             ran = round(cut.seconds * 1000)
@@ -215,7 +220,16 @@ class Calls:
             raise
         finally:
             loop.live.end_tool()
+            if cover is not None:
+                await see_through(cover.end())
         return await self._finish(n, part, result, loop.store.clock.monotonic() - since)
+
+    def _cover(self, part: ToolPart, tool: Tool) -> Covering | None:
+        """What finds and stores the changes of a command in files; other tools say themselves what they change."""
+        loop = self.loop
+        if loop.tree is None or tool.effect != "bash":
+            return None
+        return Covering(loop.tree, loop.store, loop.commit, loop.run, loop.root, part["call"])
 
     async def _finish(self, n: int, part: ToolPart, result: Result, seconds: float) -> ToolPart:
         end: dict[str, Any] = {
@@ -284,6 +298,8 @@ class Calls:
             show=loop.live.printed,
             started=loop.live.spawned,
             question=question,
+            tree=loop.tree,
+            most_bytes=loop.most_bytes,
         )
 
 

@@ -40,9 +40,9 @@ class Writer:
     call: str
     most_bytes: int
 
-    async def change(self, target: Path, content: bytes | None, mode: int | None) -> None:
-        """Write or remove the file at this real path. Raises `SteadError` when that failed: the file is as it was, and the log
-        says so.
+    async def change(self, target: Path, content: bytes | None, mode: int | None) -> str | None:
+        """Write or remove the file at this real path; gives the hash of its content then. Raises `SteadError` when that failed:
+        the file is as it was, and the log says so.
 
         A file that is too large to be kept is changed all the same, and noted as not covered: the person was told before.
         """
@@ -74,6 +74,7 @@ class Writer:
         additions, deletions = await asyncio.to_thread(self._count, old, content)
         done = changes.ChangeApplied(captured=seq, additions=additions, deletions=deletions, mode=made)
         await self.store.commit(lambda tx: tx.append(self.run.session, done, run=self.run.id))
+        return None if new is None else new.hash
 
     def _look(self, path: Path) -> tuple[FileState, Prepared | None]:
         """What stands at the path, and its content ready to be stored; None where it has none or too much."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from stead.agent import closing, context
 from stead.agent.answers import Answers
@@ -26,6 +26,7 @@ from stead.agent.gate import Rule
 from stead.agent.live import Live
 from stead.agent.models.base import Request, Turn
 from stead.agent.models.count import part_chars
+from stead.agent.workspace import MOST_BYTES
 from stead.core.errors import SteadError
 from stead.core.jsontext import dumps
 from stead.core.parts import NO_TOKENS, Part, ToolPart
@@ -34,6 +35,9 @@ from stead.domain import partials, queue, runs, sessions, usage
 from stead.domain.runs import Outcome, Run
 from stead.store.log import Tx
 from stead.store.store import Store
+
+if TYPE_CHECKING:
+    from stead.agent.tree import Tree
 
 END_PAUSES = (0.1, 0.4, 1.0)
 """Seconds between attempts to store the end of a run."""
@@ -68,6 +72,9 @@ class Loop:
     home: Path
     mode: str = "manual"
     language: str | None = None
+    tree: Tree | None = None
+    """Finds what commands change in files; None where nobody wants that."""
+    most_bytes: int = MOST_BYTES
     history: list[Turn] = field(default_factory=list)
     parts: list[tuple[int, Part]] = field(default_factory=list)
     next_n: int = 0

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stead.agent.changing import Writer, see_through
 from stead.core.errors import SteadError
@@ -15,6 +15,9 @@ from stead.domain.runs import Run
 from stead.store import safefile
 from stead.store.log import Tx
 from stead.store.store import Store
+
+if TYPE_CHECKING:
+    from stead.agent.tree import Tree
 
 MOST_BYTES = 1 << 30
 """A larger file is not kept before it changes, unless a setting says otherwise."""
@@ -37,6 +40,8 @@ class CallContext:
     show: Callable[[str], None]
     started: Callable[[dict[str, Any], Callable[[], str]], None]
     question: Callable[[str, list[str] | None], Awaitable[str]]
+    tree: Tree | None = None
+    """What watches the project's files, so that it takes none of this for the doing of a command."""
     most_bytes: int = MOST_BYTES
     """The largest content of a file that is kept before it changes."""
     digests: dict[Path, str] = field(default_factory=dict)
@@ -48,7 +53,9 @@ class CallContext:
         if self.judged is not None and target not in self.judged:
             raise SteadError("conflict", f"{path} leads to {target} by now, not where it led when permission was given.")
         writer = Writer(self.store, self.commit, self.run, self.root, self.call, self.most_bytes)
-        await see_through(writer.change(target, content, mode))
+        stored = await see_through(writer.change(target, content, mode))
+        if self.tree is not None:
+            self.tree.note(target, stored)
 
     async def keep(self, content: bytes) -> str:
         """Store bytes as a blob and give its hash."""
@@ -78,3 +85,5 @@ class CallContext:
     def seen(self, path: Path, digest: str) -> None:
         """Remember that the model has read `path` with this SHA-256."""
         self.digests[path] = digest
+        if self.tree is not None:
+            self.tree.note(path)

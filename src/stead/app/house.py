@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from stead.agent.frames import Frame
     from stead.agent.gate import Rule
     from stead.agent.models.base import Model
+    from stead.agent.tree import Tree
     from stead.app.handle import RunHandle
     from stead.app.starting import Wish
     from stead.app.undo import Plan, Result
@@ -56,6 +57,7 @@ class Stead:
         self.undoing: set[str] = set()
         """The rewinds that are carried out here at this moment."""
         self._tidy = Tidy(self)
+        self._trees: dict[Path, Tree] = {}
 
     @classmethod
     def open(
@@ -108,6 +110,9 @@ class Stead:
     def close(self) -> None:
         """Close the store and give the process's lock back. Idempotent. A run that is left open is closed by whoever opens next."""
         self.life.end()
+        for tree in self._trees.values():
+            tree.close()
+        self._trees.clear()
         owner = self.life.id
         left = owner is not None and self._left_open(owner)
         self.store.close()
@@ -420,6 +425,16 @@ class Stead:
         from stead.config.layers import load
 
         return load(self.config, check=settings.check)
+
+    def tree(self, root: Path, values: Mapping[str, settings.Effective]) -> Tree:
+        """What finds the changes of commands in this project folder; one a folder, for as long as the house is open."""
+        if root not in self._trees:
+            from stead.agent.covering import limits_of
+            from stead.agent.tree import Tree
+
+            made = Tree(root, data_dir=self.data.resolve(), limits=limits_of(values), blob_of=self.store.blobs.get)
+            self._trees[root] = made
+        return self._trees[root]
 
     def owner(self) -> str:
         """This process's name as the owner of runs; its lock is taken when first asked for."""

@@ -152,8 +152,8 @@ def loop_of(
         session = sessions.get(view, run.session)
         project = projects.get(view, session.project)
         root = Path(projects.identify(project.folder).folder)
+        values = settings.effective(view, project=project.id, session=run.session, file_layer=house.user_file().settings)
         if connection is None:
-            values = settings.effective(view, project=project.id, session=run.session, file_layer=house.user_file().settings)
             connection = _connect(house, view, run.model, root, values)
         secrets = known_secret_values(view, house.secrets, house.environ)
     policy: Asker = ask or ("deny" if terms.on_ask == "person" else cast(Asker, terms.on_ask))
@@ -173,6 +173,8 @@ def loop_of(
         home=Path.home(),
         mode=terms.mode,
         language=terms.language,
+        tree=house.tree(root, values),
+        most_bytes=values["undo.max_file_bytes"].value,
     )
 
 

@@ -50,7 +50,7 @@ class Result:
 def foreseen(plan: Plan) -> Result:
     """What carrying the plan out would give."""
     shown = Result(messages=plan.messages)
-    shown.restored = [item.path for item in plan.items if item.doable and not item.folder]
+    shown.restored = sorted(item.path for item in plan.items if item.doable and not item.folder)
     shown.conflicts = [conflict_json(item) for item in plan.conflicts]
     shown.not_covered = [one.to_json() for one in plan.not_covered]
     return shown
@@ -98,7 +98,7 @@ def carry_out(store: Store, plan: Plan, *, rewind: str, owner: str, actor: str) 
         begun = rewinds.get(view, rewind)
     failed = finish(store, begun, plan.root, stamps, actor=actor)
     told.rewind = rewind
-    told.restored = [item.path for item in doing if not item.folder and item.path not in failed]
+    told.restored = sorted(item.path for item in doing if not item.folder and item.path not in failed)
     told.conflicts += [
         {"path": item.path, "why": failed[item.path]} for item in doing if item.path in failed and failed[item.path] != NOT_EMPTY
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stead.agent import workspace
+from stead.agent import changing, workspace
 from stead.agent.gate import parse
 from stead.app import Stead
 from stead.core.errors import SteadError
@@ -71,14 +71,14 @@ async def test_a_change_is_in_the_log_before_the_file_is_touched(tmp_path: Path,
 async def test_an_abort_in_the_middle_of_a_write_waits_for_it_and_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = project(tmp_path)
     begun, go_on = threading.Event(), threading.Event()
-    apply = workspace._apply
+    apply = changing._apply
 
     def slow(*args: Any) -> int | None:
         begun.set()
         go_on.wait(3)
         return apply(*args)
 
-    monkeypatch.setattr(workspace, "_apply", slow)
+    monkeypatch.setattr(changing, "_apply", slow)
     two = [use("write", path="calc.py", content="x\n"), use("write", path="never.txt", content="x")]
     async with house(tmp_path, models=script([{"tools": two}, {"text": "ok"}])) as at:
         run = await at.prompt(None, "go", project=folder, model="fake/m", rules=EDIT)
@@ -175,14 +175,14 @@ async def test_the_change_of_a_living_process_is_not_settled_by_another(tmp_path
     dead = tmp_path / "data" / "locks"
     left = [path for path in dead.iterdir() if path.name != "maintenance"]
     begun, go_on = threading.Event(), threading.Event()
-    apply = workspace._apply
+    apply = changing._apply
 
     def slow(*args: Any) -> int | None:
         begun.set()
         go_on.wait(3)
         return apply(*args)
 
-    monkeypatch.setattr(workspace, "_apply", slow)
+    monkeypatch.setattr(changing, "_apply", slow)
     async with house(tmp_path, models=script([{"tools": [use("write", path="calc.py", content="x\n")]}, {"text": "ok"}])) as at:
         run = await at.prompt(None, "go", project=folder, model="fake/m", rules=EDIT)
         await asyncio.to_thread(begun.wait, 3)
@@ -200,7 +200,7 @@ async def test_a_write_that_fails_is_noted_and_told(tmp_path: Path, monkeypatch:
     def full(*_: Any) -> None:
         raise SteadError("disk_full", "There is no space to write calc.py.")
 
-    monkeypatch.setattr(workspace, "_apply", full)
+    monkeypatch.setattr(changing, "_apply", full)
     async with house(tmp_path, models=script([{"tools": [use("write", path="calc.py", content="x")]}, {"text": "ok"}])) as at:
         run = await at.prompt(None, "go", project=folder, model="fake/m", rules=EDIT)
         result = await run.result()
@@ -209,15 +209,19 @@ async def test_a_write_that_fails_is_noted_and_told(tmp_path: Path, monkeypatch:
         assert (folder / "calc.py").read_text().startswith("def add")
 
 
-async def test_a_file_too_large_to_be_kept_is_left_alone(tmp_path: Path) -> None:
+async def test_b064_a_file_too_large_to_be_kept_is_changed_and_named_as_not_covered(tmp_path: Path) -> None:
     folder = project(tmp_path)
     (folder / "huge").touch()
     os.truncate(folder / "huge", workspace.MOST_BYTES + 1)  # sparse: takes no room
     async with house(tmp_path, models=script([{"tools": [use("write", path="huge", content="x")]}, {"text": "ok"}])) as at:
         run = await at.prompt(None, "go", project=folder, model="fake/m", rules=EDIT)
-        assert (await run.result())["changes"] == []
-        assert tools(at, run)[0]["status"] == "error" and "more than 256 MiB" in tools(at, run)[0]["error"]
-    assert (folder / "huge").stat().st_size == workspace.MOST_BYTES + 1
+        assert [change["path"] for change in (await run.result())["changes"]] == ["huge"]
+        with at.store.view() as view:
+            assert [one.to_json() for one in changes.uncovered(view, run.session)] == [{"path": "huge", "why": "too_large"}]
+        plan = await at.plan_undo(run.session)
+        assert [one.to_json() for one in plan.not_covered] == [{"path": "huge", "why": "too_large"}]
+        assert (await at.undo(plan)).restored == []
+    assert (folder / "huge").read_text() == "x"
 
 
 async def test_what_is_noted_of_a_new_file_is_what_stands_on_the_disk(tmp_path: Path) -> None:
@@ -274,7 +278,7 @@ async def test_one_patch_part_a_step_sums_its_changes_and_the_run_shows_the_net(
     ],
 )
 def test_a_torn_file_is_told_from_one_that_somebody_wrote(now: bytes, torn: bool) -> None:
-    assert workspace._torn(now, b"old tail", b"NEW DATA") is torn
+    assert changing.torn(now, b"old tail", b"NEW DATA") is torn
 
 
 async def test_see_through_ends_what_it_began_and_then_lets_the_cancellation_out() -> None:
@@ -286,9 +290,9 @@ async def test_see_through_ends_what_it_began_and_then_lets_the_cancellation_out
             done.append(n)
         return 7
 
-    assert await workspace.see_through(work()) == 7
+    assert await changing.see_through(work()) == 7
     done.clear()
-    task = asyncio.create_task(workspace.see_through(work()))
+    task = asyncio.create_task(changing.see_through(work()))
     for _ in range(3):
         await asyncio.sleep(0)
         task.cancel()
@@ -300,4 +304,4 @@ async def test_see_through_ends_what_it_began_and_then_lets_the_cancellation_out
         raise ValueError
 
     with pytest.raises(ValueError):
-        await workspace.see_through(failing())
+        await changing.see_through(failing())

@@ -379,4 +379,4 @@ def _check_disk(store: Store, root: Path, events: list[Any], made: list[changes.
     for path in root.rglob("*"):
         if path.is_file() and path not in safefile.leftovers(path.parent):
             name = path.relative_to(root).as_posix()
-            assert name in {*at_first, *captured, "mine.txt", "second-name.txt"}, name
+            assert name in {*at_first, *captured, "mine.txt", "second-name.txt"}, f"{name} holds what the log does not know"

@@ -44,7 +44,7 @@ class Killed(Life):
 
     def after_a_kill(self) -> None:
         """Somebody finds what the dead left; then the log and the houses say where everything stands."""
-        before = self.reference
+        before, word = self.reference, self.word  # what it was told to do when it died may have been done, or not
         while True:
             try:
                 if self.homes:
@@ -58,7 +58,7 @@ class Killed(Life):
                 break
             except Died:
                 continue
-        self.check_promises(before)
+        self.check_promises(before, word)
         self.reference = self.as_it_is(stands, before)
         try:
             self.settle()
@@ -79,7 +79,7 @@ class Killed(Life):
             time.sleep(0.01)
         return seen, stands
 
-    def check_promises(self, before: Reference) -> None:
+    def check_promises(self, before: Reference, word: str) -> None:
         """What was acknowledged is there: prompts, what they say, that they were taken back, deletions."""
         log = self.log
         assert set(before.gone) <= log.gone, "a deleted session is there again"
@@ -87,7 +87,7 @@ class Killed(Life):
         for id, session in before.where.items():
             if session not in log.gone:
                 assert id in known, f"prompt {before.texts[id]!r} was acknowledged and is gone"
-                assert self.word == "edit" or log.texts[id] == before.texts[id], "an acknowledged edit is gone"
+                assert word == "edit" or log.texts[id] == before.texts[id], "an acknowledged edit is gone"
         assert set(before.retracted) <= log.retracted, "a prompt that was taken back is there again"
 
     def as_it_is(self, stands: dict[int, Any], before: Reference) -> Reference:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from stead.agent import calls, closing, live, loop, workspace
+from stead.agent import calls, changing, closing, live, loop
 from stead.app import deletion, handle, life
 from stead.domain import asks, partials, queue, runs, sessions
 from stead.store.log import Tx
@@ -31,9 +31,9 @@ class Fault:
 FAULTS: list[Fault] = []
 
 
-def fault(owner: Any, attribute: str, tells: str) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+def fault(owner: Any, attribute: str, tells: str, examples: int = 200) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
     def add(made: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        FAULTS.append(Fault(made.__name__, owner, attribute, made, tells))
+        FAULTS.append(Fault(made.__name__, owner, attribute, made, tells, examples))
         return made
 
     return add
@@ -44,7 +44,7 @@ NOT_AS_IT_MUST_BE = "there must be"
 
 @fault(queue, "hold_session", "there must be|a run that does not end")
 def recovery_does_not_hold_the_queue(real: Any) -> Any:
-    return lambda tx, session, reason: None
+    return lambda tx, session, reason: []
 
 
 @fault(queue, "hold_of", NOT_AS_IT_MUST_BE)
@@ -101,7 +101,7 @@ def an_edit_is_acknowledged_and_not_stored(real: Any) -> Any:
     return lambda tx, prompt, parts: None
 
 
-@fault(asks, "answer", "ask_closed|was answered|not refused")
+@fault(asks, "answer", "ask_closed|was answered|not refused", 1_000)
 def an_ask_is_answered_twice(real: Any) -> Any:
     def answer(tx: Tx, ask: str, value: Any, *, by: str) -> Any:
         found = asks.get(tx, ask)
@@ -116,7 +116,7 @@ def a_question_dies_with_its_process(real: Any) -> Any:
     return lambda view, session, run: None
 
 
-@fault(loop.Loop, "_steered", NOT_AS_IT_MUST_BE)
+@fault(loop.Loop, "_steered", NOT_AS_IT_MUST_BE, 1_000)
 def what_is_sent_now_waits_like_all_others(real: Any) -> Any:
     async def steered(self: Any) -> bool:
         return False
@@ -136,7 +136,7 @@ def the_living_count_as_dead(real: Any) -> Any:
 
 @fault(deletion, "queue", "conflict|there must be")
 def what_waits_begins_while_its_session_is_deleted(real: Any) -> Any:
-    return SimpleNamespace(hold_session=lambda tx, session, reason: None)
+    return SimpleNamespace(hold_session=lambda tx, session, reason: [], let_go=lambda tx, held, reason: None)
 
 
 @fault(closing, "look", "less there than was kept")
@@ -163,7 +163,7 @@ def a_row_is_written_without_an_event(real: Any) -> Any:
     return change
 
 
-@fault(workspace, "_apply", "the disk holds what the log does not know")
+@fault(changing, "_apply", "the disk holds what the log does not know")
 def a_file_is_written_that_no_change_names(real: Any) -> Any:
     def apply(path: Path, *given: Any) -> Any:
         path.with_suffix(".bak").write_text("left behind")

@@ -161,8 +161,6 @@ class Reference:
 
     def moved(self, prompt: str, place: int) -> None:
         one = self._queued(prompt)
-        if one.now and not one.held:  # it is sent
-            return
         order = self.sessions[one.session].queue
         order.remove(one)
         order.insert(place - 1, one)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stead.agent import closing, workspace
+from stead.agent import changing, closing
 from stead.domain import attachments, partials, queue, runs, usage
 from stead.domain.sessions import StepEnded
 from stead.store import lock, safefile
@@ -82,22 +82,22 @@ def after_commit(late: list[Callable[[Store], None]]) -> None:
     "safefile.done",
 )
 def file_before_log() -> None:
-    look, write = workspace._look, workspace._apply
+    look, write = changing.Writer._look, changing._apply
     seen: dict[Path, Any] = {}
 
-    def early(path: Path) -> Any:
-        return seen.pop(path, None) or look(path)
+    def early(self: Any, path: Path) -> Any:
+        return seen.pop(path, None) or look(self, path)
 
     def spoiled(original: Any) -> Any:
-        async def change(self: Any, target: Path, content: bytes | None, mode: int | None) -> None:
-            seen[target] = look(target)
+        async def change(self: Any, target: Path, content: bytes | None, mode: int | None) -> Any:
+            seen[target] = look(self, target)
             write(target, content, mode)
-            await original(self, target, content, mode)
+            return await original(self, target, content, mode)
 
         return change
 
-    workspace._look = early
-    patch(workspace.CallContext, "_change", spoiled)
+    changing.Writer._look = early  # type: ignore[method-assign]
+    patch(changing.Writer, "change", spoiled)
 
 
 @mutant(
@@ -107,17 +107,18 @@ def file_before_log() -> None:
     "writer.after_commit change.applied",
 )
 def change_applied_before_it_is_made() -> None:
-    write = workspace._apply
+    write = changing._apply
 
     def spoiled(original: Any) -> Any:
-        async def change(self: Any, target: Path, content: bytes | None, mode: int | None) -> None:
-            await original(self, target, content, mode)
+        async def change(self: Any, target: Path, content: bytes | None, mode: int | None) -> Any:
+            stored = await original(self, target, content, mode)
             await asyncio.to_thread(write, target, content, mode)
+            return stored
 
         return change
 
-    workspace._apply = lambda path, content, mode: mode or 0o644
-    patch(workspace.CallContext, "_change", spoiled)
+    changing._apply = lambda path, content, mode: mode or 0o644
+    patch(changing.Writer, "change", spoiled)
 
 
 @mutant(
@@ -127,7 +128,7 @@ def change_applied_before_it_is_made() -> None:
     "safefile.inplace.half",
 )
 def torn_file_is_left() -> None:
-    workspace._torn = lambda now, old, new: False
+    changing.torn = lambda now, old, new: False
 
 
 @mutant(harness.power, "cannot be read|not stored|acknowledged event is gone", "The folder's names are not synced.")

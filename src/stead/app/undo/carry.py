@@ -286,6 +286,8 @@ def _end(tx: Tx, rewind: rewinds.Rewind, ends: list[ChangeApplied | ChangeFailed
 def _do(store: Store, row: Change, at: Path, root: Path, stamp: safefile.Stamp | None) -> None:
     """Make one path what it is to be, if it still is what it was. Raises `SteadError` when it was left alone."""
     if stamp is None:
+        if at.parent.is_dir():
+            safefile.sweep(at.parent, at.name)  # what the process that began it may have left
         have, stamp = seen(at)
         if changes.same(have, row.after):
             return

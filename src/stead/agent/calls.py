@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from stead.agent import closing, gate, orphans, tools
 from stead.agent.changing import see_through
-from stead.agent.covering import Covering
+from stead.agent.covering import Covering, gaps
 from stead.agent.tools import paths
 from stead.agent.tools.base import Input, Interrupted, Result, Tool
 from stead.agent.tools.talk import ASK
@@ -68,7 +68,7 @@ class Calls:
         if decision.action == "ask" and self.loop.mode == "full":
             by, refused = "mode full", None
         elif decision.action == "ask":
-            by, refused = await self._approve(n, part, given, decision)
+            by, refused = await self._approve(n, part, given, decision, self._gaps(tool, given, judged))
         else:
             refused = None if decision.action == "allow" else f"Denied by a rule: {decision.why} Nothing was executed."
             by = "rule"
@@ -79,7 +79,18 @@ class Calls:
 
     # --- asking ---------------------------------------------------------------------------------------------------------------
 
-    async def _approve(self, n: int, part: ToolPart, given: dict[str, Any], decision: gate.Decision) -> tuple[str, str | None]:
+    def _gaps(self, tool: Tool, given: dict[str, Any], judged: frozenset[Path]) -> list[str]:
+        """What undo will not cover of this call."""
+        loop = self.loop
+        return gaps(loop.tree, tool, judged, self._outside(given), loop.most_bytes)
+
+    def _outside(self, given: dict[str, Any]) -> list[str]:
+        command = given.get("command")
+        return gate.written_outside(command, gate.places(self.loop.root, self.loop.home)) if isinstance(command, str) else []
+
+    async def _approve(
+        self, n: int, part: ToolPart, given: dict[str, Any], decision: gate.Decision, uncovered: list[str]
+    ) -> tuple[str, str | None]:
         """Ask a person about a call. Gives who decided, and what the model is told of a refusal (None: allowed)."""
         about = {
             "tool": part["tool"],
@@ -87,6 +98,7 @@ class Calls:
             "why": decision.why,
             "parts": decision.to_json()["parts"],
             "rules": gate.generalise(part["tool"], given),
+            **({"not_covered": uncovered} if uncovered else {}),
         }
         answer = await self._ask("approval", n, about)
         if answer is None:
@@ -207,7 +219,7 @@ class Calls:
     async def _perform(self, n: int, part: ToolPart, tool: Tool, given: Input, judged: frozenset[Path] | None) -> ToolPart:
         loop = self.loop
         since = loop.store.clock.monotonic()
-        cover = self._cover(part, tool)
+        cover = self._cover(part, tool, given)
         loop.live.begin_tool(n)
         try:
             if cover is not None:
@@ -224,12 +236,13 @@ class Calls:
                 await see_through(cover.end())
         return await self._finish(n, part, result, loop.store.clock.monotonic() - since)
 
-    def _cover(self, part: ToolPart, tool: Tool) -> Covering | None:
+    def _cover(self, part: ToolPart, tool: Tool, given: Input) -> Covering | None:
         """What finds and stores the changes of a command in files; other tools say themselves what they change."""
         loop = self.loop
         if loop.tree is None or tool.effect != "bash":
             return None
-        return Covering(loop.tree, loop.store, loop.commit, loop.run, loop.root, part["call"])
+        outside = self._outside(given.model_dump())
+        return Covering(loop.tree, loop.store, loop.commit, loop.run, loop.root, part["call"], outside)
 
     async def _finish(self, n: int, part: ToolPart, result: Result, seconds: float) -> ToolPart:
         end: dict[str, Any] = {

@@ -21,6 +21,7 @@ from stead.domain.runs import Run
 from stead.store import faults
 
 if TYPE_CHECKING:
+    from stead.agent.tools.base import Tool
     from stead.agent.tree import Found, Limits, Mark, Seen, Shot, Tree
     from stead.domain.settings import Effective
     from stead.store.blobs import Prepared
@@ -43,6 +44,24 @@ def limits_of(values: Mapping[str, Effective]) -> Limits:
         files=values["undo.capture_files"].value,
         most_bytes=values["undo.max_file_bytes"].value,
     )
+
+
+def gaps(tree: Tree | None, tool: Tool, paths: Iterable[Path], outside: Iterable[str], most: int) -> list[str]:
+    """What of this call could not be taken back, as sentences for the person who is asked about it. `paths` are the files that
+    it is about, `outside` those outside of the project that a command writes, `most` the largest file that is kept (bytes)."""
+    from stead.store import safefile
+
+    told = [f"{path} lies outside the project: what a command does to it cannot be undone." for path in outside]
+    if tool.effect == "bash" and tree is not None:
+        cover = tree.coverage()
+        if cover.kind == "limited":
+            told.append(f"Undo covers only files that git tracks, or that were read or changed here. {cover.why or ''}".strip())
+        elif not cover.ready:
+            told.append("The project is not known yet: what this command changes in the first moment may not be undone.")
+    elif tool.effect == "edit":
+        large = [path for path in paths if safefile.state(path).size > most]
+        told += [f"{path} is too large to be kept: what it holds now cannot be brought back." for path in large]
+    return told
 
 
 @dataclass(slots=True)

@@ -27,6 +27,13 @@ _FIND_TESTS = frozenset(["-name", "-iname", "-path", "-ipath", "-wholename", "-r
 """What follows these is compared with names, not opened."""
 
 
+def written_outside(command: str, where: paths.Places) -> list[str]:
+    """The files outside of the project that the redirections of a command write, by their real paths."""
+    script = read(command, {"HOME": where.home[0], "PWD": where.project[0], "IFS": " "})
+    spots = [paths.locate(redirect.path, where, where.project[0]) for redirect in script.redirects if redirect.tool == "edit"]
+    return list(dict.fromkeys(spot.real for spot in spots if spot.sound and not paths.inside(spot, where)))
+
+
 def judge_command(rules: Sequence[Rule], tool: str, command: object, where: paths.Places) -> Decision:
     """Judge the input of `bash` (and what `bash_input` types into a running shell, which is never a simple command)."""
     if not isinstance(command, str):

@@ -50,6 +50,8 @@ async def _approval(about: dict[str, Any], root: Path) -> dict[str, Any]:
     for line in effect(about["tool"], about["arguments"], root):
         out.err(f"  {line}")
     out.note(about["why"])
+    for gap in about.get("not_covered") or ():
+        out.note(out.plain(gap))
     while True:
         answer = await _line("[y] once  [a] for this session  [n] no > ")
         choice = (answer or "").strip().lower()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -54,7 +55,12 @@ def _swept(temp: str, folder: int) -> bool:
     """Remove a dead writer's temporary file. False when its writer lives, or that cannot be told."""
     try:
         fd = os.open(temp, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    except OSError:
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            return False
+        with suppress(OSError):  # a link cannot be locked; who still writes it is told that it is gone
+            os.unlink(temp, dir_fd=folder)
+            return True
         return False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

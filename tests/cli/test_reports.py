@@ -32,9 +32,9 @@ def test_diff(proj: Path) -> None:
         hunk = found["files"][0]["hunks"][0]
         assert set(hunk) == {"id", "old_start", "old_lines", "new_start", "new_lines", "lines", "review"}
     assert stead("diff", cwd=proj).lines == [
-        "path\tstatus\tadditions\tdeletions",
-        "calc.py\tmodified\t1\t1",
-        "new.txt\tadded\t1\t0",
+        "path\tstatus\tadditions\tdeletions\treview",
+        "calc.py\tmodified\t1\t1\tpending",
+        "new.txt\tadded\t1\t0\tpending",
     ]
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from stead.core.errors import SteadError
-from stead.domain import attachments, queue, runs, sessions, settings, usage
+from stead.domain import attachments, queue, rewinds, runs, sessions, settings, usage
 from stead.store.collect import names_in
 from stead.store.log import Tx
 
@@ -67,6 +67,7 @@ def _forget(tx: Tx, session: str, keep: bool) -> tuple[list[str], list[str], set
     blobs = {digest for one in gone for digest in names_in(data for (data,) in tx.q("SELECT data FROM events WHERE stream=?", one))}
     files = [] if keep else attachments.only_of(tx, gone)
     for one in gone:
+        rewinds.refuse_under_way(tx, one)
         if runs.active(tx, one) is not None:
             raise SteadError("conflict", f"Session {one} has a run that does not end.", hint="Try again in a moment.")
         settings.forget(tx, "session", one)

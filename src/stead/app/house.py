@@ -218,7 +218,9 @@ class Stead:
         if session is None:
             return
         with self.store.view() as view:
-            before = runs.active(view, session)
+            before, rewind = runs.active(view, session), rewinds.open_in(view, session)
+        if rewind is not None and rewind.id not in self.undoing and not self.alive(rewind.owner):
+            await asyncio.to_thread(self.recover)
         if before is not None and before.status == "running" and not self._mine(before) and not self.alive(before.owner):
             await asyncio.to_thread(self.recover)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stead.core.clock import rfc3339
 from stead.core.errors import SteadError
@@ -19,6 +19,9 @@ from stead.domain import asks, changes, partials, projects, queue, runs, session
 from stead.store.blobs import Blobs
 from stead.store.database import Reads
 from stead.store.store import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TEXT_BYTES = 64 << 10
 """Bytes of a text from which it is cut where it is not wanted whole."""
@@ -108,12 +111,40 @@ def answer(parts: list[dict[str, Any]], blobs: Blobs) -> str:
     return "\n\n".join(reversed(last))
 
 
-def changed_files(store: Store, session: str) -> list[dict[str, Any]]:
-    """The net changes of a session that stand, each with its hunks and what the person said of them."""
+def changed_files(store: Store, session: str, *, undone: bool = False) -> list[dict[str, Any]]:
+    """The net changes of a session that stand, each with its hunks and its review: pending, kept, or conflict where the disk holds
+    something else by now. With `undone` those that were taken back as well."""
+    from pathlib import Path
+
     with store.view() as view:
         rows, agreed = changes.standing(view, session), changes.kept(view, session)
+        gone = changes.undone(view, session) if undone else []
+        root = Path(projects.get(view, sessions.get(view, session).project).folder)
     load = store.blobs.get
-    return [changes.file_json(one, load, agreed.get(one.path)) for one in changes.net(rows, load)]
+    shown = []
+    for one in changes.net(rows, load):
+        file = changes.file_json(one, load, agreed.get(one.path))
+        shown.append({**file, "review": "conflict"} if _is_other(root, one) else file)
+    stand = {file["path"] for file in shown}
+    back = [changes.file_json(one, load) for one in changes.net(gone, load) if one.path not in stand]
+    return shown + [{**file, "review": "undone", "hunks": _undone(file["hunks"])} for file in back]
+
+
+def _undone(hunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**hunk, "review": "undone"} for hunk in hunks]
+
+
+def _is_other(root: Path, one: changes.Net) -> bool:
+    """Whether the disk holds neither what the session left nor what was there before; False where the project is not there."""
+    if not root.is_dir():
+        return False
+    from stead.app.undo.disk import place, seen
+
+    try:
+        have, _ = seen(place(root, one.path, one.encoded))
+    except SteadError:
+        return True
+    return not changes.same(have, one.after.state) and not changes.same(have, one.before.state)
 
 
 def patch_of(store: Store, session: str) -> bytes:

@@ -100,7 +100,9 @@ def carry_out(store: Store, plan: Plan, *, rewind: str, owner: str, actor: str) 
     told.rewind = rewind
     told.restored = sorted(item.path for item in doing if not item.folder and item.path not in failed)
     told.conflicts += [
-        {"path": item.path, "why": failed[item.path]} for item in doing if item.path in failed and failed[item.path] != NOT_EMPTY
+        {"path": item.path, "why": failed[item.path]}
+        for item in doing
+        if item.path in failed and not (item.folder and failed[item.path] == NOT_EMPTY)  # a folder goes when it may
     ]
     return told
 

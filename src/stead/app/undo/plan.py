@@ -90,7 +90,7 @@ class Plan:
 
 def plan(store: Store, session: str, root: Path, scope: Scope) -> Plan:
     """Plan to take back what `scope` names. Reads each file that is concerned, and no other. Raises `project_missing`."""
-    if not root.is_dir():
+    if scope.rows and not root.is_dir():
         raise SteadError("project_missing", f"The project folder {root} does not exist.", details={"path": str(root)})
     paths: dict[str, list[Change]] = {}
     for row in scope.rows:

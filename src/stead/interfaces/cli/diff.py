@@ -18,6 +18,7 @@ def diff(
     session: Annotated[str | None, typer.Argument(help="Which session; default: the one last used in this project.")] = None,
     folder: Folder = ".",
     patch: Annotated[bool, typer.Option("--patch", "-p", help="The lines, as a patch that git and patch read.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also what was taken back.")] = False,
     json: Json = False,
 ) -> int:
     """Show what a session changed in files: from before its first to after its last change."""
@@ -25,7 +26,7 @@ def diff(
         with house.store.view() as view:
             found = session_named(view, session, folder)
             lost = not_covered(view, found.id)
-        files = changed_files(house.store, found.id)
+        files = changed_files(house.store, found.id, undone=every)
         lines = patch_of(house.store, found.id) if patch and not json else b""
     if json:
         out.json({"files": files, "not_covered": lost})
@@ -33,8 +34,8 @@ def diff(
         write_patch(lines)
     else:
         table(
-            ("path", "status", "additions", "deletions"),
-            [[file["path"], file["status"], file["additions"], file["deletions"]] for file in files],
+            ("path", "status", "additions", "deletions", "review"),
+            [[file["path"], file["status"], file["additions"], file["deletions"], file["review"]] for file in files],
         )
         if sys.stdout.isatty():
             out.note("--patch shows the lines." if files else f"Session {found.id} changed no file.")

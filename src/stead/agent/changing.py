@@ -46,8 +46,7 @@ class Writer:
 
         A file that is too large to be kept is changed all the same, and noted as not covered: the person was told before.
         """
-        before, old = await asyncio.to_thread(self._look, target)
-        new = None if content is None else await asyncio.to_thread(self.store.blobs.prepare, content, after=before.get("blob"))
+        before, old, new = await asyncio.to_thread(self._ready, target, content)
         after: FileState = {"kind": "absent"}
         if new is not None:
             after = {"kind": "file", "size": new.size, "blob": new.hash, "mode": mode or before.get("mode", 0o644)}
@@ -66,15 +65,25 @@ class Writer:
         if self.store.database.shared:  # a process that stood still here long enough has lost the run, and others went on
             await self.commit(lambda tx: None)
         try:
-            made = await asyncio.to_thread(_apply, target, content, mode)
+            made, additions, deletions = await asyncio.to_thread(self._make, target, content, mode, old)
         except (OSError, SteadError) as error:
             failed = changes.ChangeFailed(captured=seq, reason=str(error))
             await self.store.commit(lambda tx: tx.append(self.run.session, failed, run=self.run.id))
             raise
-        additions, deletions = await asyncio.to_thread(self._count, old, content)
         done = changes.ChangeApplied(captured=seq, additions=additions, deletions=deletions, mode=made)
         await self.store.commit(lambda tx: tx.append(self.run.session, done, run=self.run.id))
         return None if new is None else new.hash
+
+    def _ready(self, target: Path, content: bytes | None) -> tuple[FileState, Prepared | None, Prepared | None]:
+        """What stands there, and both contents ready to be stored."""
+        before, old = self._look(target)
+        new = None if content is None else self.store.blobs.prepare(content, after=before.get("blob"))
+        return before, old, new
+
+    def _make(self, target: Path, content: bytes | None, mode: int | None, old: Prepared | None) -> tuple[int | None, int, int]:
+        """Change the file; the permission bits that it has then, and the lines that came and went."""
+        made = _apply(target, content, mode)
+        return made, *self._count(old, content)
 
     def _look(self, path: Path) -> tuple[FileState, Prepared | None]:
         """What stands at the path, and its content ready to be stored; None where it has none or too much."""

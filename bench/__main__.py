@@ -1,7 +1,8 @@
 """`python bench [JOB ...] [--quick] [--full] [--json]`: what stead costs, beside baselines measured in the same run.
 
-Jobs: append, open, restart, startup, loop, tree, undo (default: all). Times are of this machine at this moment; look at the
-ratios. `--quick` is for trying the programs out, `--full` adds what takes minutes and 2 GB. `--json` prints one JSON value instead of the tables.
+Jobs: append, open, restart, startup, loop, tree, undo, deltas (default: all). Times are of this machine at this moment; look at the
+ratios. `--quick` is for trying the programs out, `--full` adds what takes minutes and 2 GB. `--json` prints JSON instead of
+the tables.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Iterator
 
 import append
+import deltas
 import loop
 import open as reading
 import restart
@@ -20,7 +22,16 @@ import tree
 import undo
 from common import Table
 
-JOBS = {"append": append, "open": reading, "restart": restart, "startup": startup, "loop": loop, "tree": tree, "undo": undo}
+JOBS = {
+    "append": append,
+    "open": reading,
+    "restart": restart,
+    "startup": startup,
+    "loop": loop,
+    "tree": tree,
+    "undo": undo,
+    "deltas": deltas,
+}
 
 
 def tables(jobs: list[str], quick: bool, full: bool) -> Iterator[Table]:

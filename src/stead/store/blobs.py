@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from stead.core.errors import SteadError
 from stead.core.text import cut_bytes
-from stead.store import faults
+from stead.store import deltas, faults
+from stead.store.codec import compress, decompress
 
 if TYPE_CHECKING:
     from stead.store.database import Row
@@ -29,6 +30,7 @@ PACKED_BYTES = 48 << 10
 
 _ZSTD = "zstd"
 _RAW = "raw"
+_DELTA = "delta"
 
 
 class Hold:
@@ -61,6 +63,15 @@ class Prepared:
     codec: str
     stored: bytes | None
     hold: Hold | None = field(default=None, compare=False, repr=False)
+    base: str | None = None
+    """The blob of which this one is a delta."""
+    content: bytes | None = field(default=None, compare=False, repr=False)
+    """Of a delta: all of it, should its base be gone by the time it is stored."""
+
+    def whole(self) -> Prepared:
+        """The same, by itself, in the database."""
+        assert self.content is not None
+        return Prepared(self.hash, self.size, _ZSTD, compress(self.content))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +85,11 @@ class Packed:
 class Blobs:
     """The blob store. Thread-safe. Without a folder every blob lies in the database."""
 
-    def __init__(self, folder: Path | None, find: Callable[[str], Row | None]) -> None:
+    def __init__(self, folder: Path | None, find: Callable[[str], Row | None], weigh: Callable[[str], tuple[int, int]]) -> None:
+        """`find` gives codec, stored bytes, size and base of a blob; `weigh` what a blob and what all deltas on it take (bytes)."""
         self._folder = folder
         self._find = find
+        self._weigh = weigh
 
     def has(self, digest: str) -> bool:
         """Whether a blob of this hash is stored."""
@@ -95,16 +108,45 @@ class Blobs:
     def prepare(self, content: bytes, *, after: str | None = None) -> Prepared:
         """Hash and compress `content`, and write it to its file if it is large. Call it outside of jobs.
 
-        `after`: the hash of what the same file held before.
+        `after`: the hash of what the same file held before. Where that is stored, and much of it is still there, only what differs
+        from its key version is: one of the versions of a file, stored whole. The next one becomes the key when the deltas on it
+        take as much as it does itself; so any version is two decompressions away.
         """
         digest = hashlib.sha256(content).hexdigest()
-        packed = _compress(content)
+        if after is not None and after != digest and deltas.LEAST_BYTES <= len(content) <= deltas.MOST_BYTES:
+            delta = None if self.has(digest) else self._delta(digest, content, after)
+            if delta is not None:
+                return delta
+        packed = compress(content)
         codec, stored = (_ZSTD, packed) if len(packed) < len(content) else (_RAW, content)
         if self._folder is None or len(stored) <= IN_DATABASE_BYTES:
             return Prepared(digest, len(content), codec, stored)
         kept, hold = self._keep(digest, codec, stored)
         faults.point("blobs.file_durable")
         return Prepared(digest, len(content), kept, None, hold)
+
+    def _delta(self, digest: str, content: bytes, after: str) -> Prepared | None:
+        """The content as a delta on the key of `after`; None where it is better stored whole."""
+        row = self._find(after)
+        if row is None:
+            return None
+        key = str(row[3]) if row[3] is not None else after
+        try:
+            base = self.get(key)
+        except SteadError:  # damaged, or gone in this moment
+            return None
+        if not deltas.LEAST_BYTES <= len(base) <= deltas.MOST_BYTES:
+            return None
+        delta = deltas.encode(content, base)
+        taken, on_it = self._weigh(key)
+        if len(delta) > IN_DATABASE_BYTES or len(delta) * 4 > taken * 3 or on_it + len(delta) > taken:
+            return None
+        return Prepared(digest, len(content), _DELTA, delta, None, key, content)
+
+    def remade(self, digest: str, on: str | None) -> Prepared:
+        """A stored blob in another form: as a delta on `on` where that is worth it, else whole. Raises as `get` does."""
+        content = self.get(digest)
+        return (self._delta(digest, content, on) if on is not None else None) or self.prepare(content)
 
     def _keep(self, digest: str, codec: str, stored: bytes) -> tuple[str, Hold]:
         """Have the content durable in its file, held: how it lies there, which may be how it was stored before."""
@@ -167,11 +209,11 @@ class Blobs:
         row = self._find(digest)
         if row is None:
             raise SteadError("not_found", f"There is no blob {digest[:12]}.")
-        codec, stored, size = row
+        codec, stored, size, base = row
         try:
             raw = bytes(stored) if stored is not None else self._path(digest).read_bytes()
             # A power cut may leave a file longer than it was, with NUL behind its content.
-            content = raw[:size] if codec == _RAW else _decompress(raw)
+            content = raw[:size] if codec == _RAW else decompress(raw) if base is None else deltas.decode(raw, self.get(base), size)
         except Exception as error:
             raise SteadError("store_damaged", f"Blob {digest[:12]} cannot be read: {error}.") from error
         if hashlib.sha256(content).hexdigest() != digest:
@@ -282,7 +324,7 @@ def _codec_of(path: Path, digest: str) -> str | None:
         stored = path.read_bytes()
     except OSError:
         return None
-    for codec, read in ((_ZSTD, _decompress), (_RAW, bytes)):
+    for codec, read in ((_ZSTD, decompress), (_RAW, bytes)):
         try:
             content = read(stored)
         except Exception:
@@ -290,25 +332,3 @@ def _codec_of(path: Path, digest: str) -> str | None:
         if hashlib.sha256(content).hexdigest() == digest:
             return codec
     return None
-
-
-def _compress(content: bytes) -> bytes:
-    return bytes(_zstd().compress(content, options={_zstd().CompressionParameter.checksum_flag: 1}))
-
-
-def _decompress(raw: bytes) -> bytes:
-    reading = _zstd().ZstdDecompressor()
-    content = bytes(reading.decompress(raw))
-    if not reading.eof or reading.unused_data.strip(b"\0"):
-        raise ValueError("it breaks off" if not reading.eof else "something else stands behind it")
-    return content
-
-
-def _zstd() -> Any:
-    import sys
-
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-    else:
-        from backports import zstd
-    return zstd

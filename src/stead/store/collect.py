@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stead.store import faults
 
 if TYPE_CHECKING:
+    from stead.store.blobs import Prepared
     from stead.store.database import Reads
     from stead.store.log import Tx
     from stead.store.store import Store
@@ -61,6 +63,10 @@ def collect(store: Store, *, age_ms: int = DAY_MS, among: Collection[str] | None
     """
     before = store.clock.now() - age_ms + 1
     left, at = unnamed(store, before=before, among=among)
+    keys = _keys(store, left)
+    for key in keys:
+        _release(store, key, left)
+    left = {**{key: left[key] for key in keys}, **left}  # taken from the end: what lies on a key goes before it
     gone: dict[str, int] = {}
     while left:
         share = _share(left)
@@ -73,6 +79,33 @@ def collect(store: Store, *, age_ms: int = DAY_MS, among: Collection[str] | None
             gone.setdefault(digest, size)
         faults.point("collect.file_gone")
     return {"blobs": len(gone), "bytes": sum(gone.values()), "whole": store.database.shrink()}
+
+
+def _keys(store: Store, left: dict[str, int]) -> list[str]:
+    """Those of these blobs on which others are deltas."""
+    with store.view() as view:
+        return [base for (base,) in view.q("SELECT DISTINCT base FROM blobs WHERE base IS NOT NULL") if base in left]
+
+
+def _release(store: Store, key: str, left: dict[str, int]) -> None:
+    """Have what is kept lie on another key than a blob that goes, one by one: what was deleted for good must not live on in it. The
+    first is stored whole, the others as deltas on that."""
+    with store.view() as view:
+        kept = [digest for (digest,) in view.q("SELECT hash FROM blobs WHERE base=?", key) if digest not in left]
+    for n, digest in enumerate(kept):
+        prepared = store.blobs.remade(digest, kept[0] if n else None)
+        store.write(partial(_reform, prepared=prepared, key=key))
+        faults.point("collect.released")
+
+
+def _reform(tx: Tx, prepared: Prepared, key: str) -> None:
+    """Give a stored blob its new form, if it still lies on this key."""
+    if prepared.base is not None and not tx.has_blob(prepared.base):
+        prepared = prepared.whole()
+    tx.q(
+        "UPDATE blobs SET codec=?, data=?, stored=?, base=? WHERE hash=? AND base=?",
+        *(prepared.codec, prepared.stored, len(prepared.stored or b""), prepared.base, prepared.hash, key),
+    )
 
 
 def _share(left: dict[str, int]) -> dict[str, int]:
@@ -92,7 +125,8 @@ def _remove(tx: Tx, store: Store, share: dict[str, int], at: int, before: int) -
     for digest, size in share.items():
         if digest in named:
             continue
-        if tx.q("DELETE FROM blobs WHERE hash=? AND touched<? RETURNING hash", digest, before):
+        unused = "NOT EXISTS (SELECT 1 FROM blobs d WHERE d.base=blobs.hash)"
+        if tx.q(f"DELETE FROM blobs WHERE hash=? AND touched<? AND {unused} RETURNING hash", digest, before):
             gone[digest] = size or store.blobs.file_size(digest)
     faults.point("collect.decided")
     return gone, at

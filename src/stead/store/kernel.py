@@ -30,14 +30,20 @@ def _second(conn: Conn, types: dict[str, str]) -> None:
     conn.q("CREATE TABLE rebuilds(name TEXT PRIMARY KEY, version INTEGER NOT NULL, seq BIGINT NOT NULL)")
 
 
-MIGRATIONS: Sequence[Migration] = (_first, _second)
+def _third(conn: Conn, types: dict[str, str]) -> None:
+    """A blob may be a delta on another, see `deltas.py`."""
+    conn.q("ALTER TABLE blobs ADD COLUMN base TEXT")
+    conn.q("CREATE INDEX blobs_base ON blobs(base)")
+
+
+MIGRATIONS: Sequence[Migration] = (_first, _second, _third)
 """Migration n brings a kernel of version n to n + 1. Never change one that was released."""
 
 KERNEL_VERSION = len(MIGRATIONS)
 
 TABLES = {"kernel": 1, "events": 1, "blobs": 1, "projections": 1, "tombstones": 1, "rebuilds": 2}
 """The kernel's tables, with the version that brought them."""
-INDEXES = {"events_stream": "events(stream, seq)"}
+INDEXES = {"events_stream": "events(stream, seq)", "blobs_base": "blobs(base)"}
 """The kernel's indexes, as `Feature.indexes` names them."""
 
 

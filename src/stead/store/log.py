@@ -98,9 +98,12 @@ class Tx:
 
     def put(self, prepared: Prepared) -> str:
         """Store a blob that `Blobs.prepare` made ready; idempotent. Gives its hash."""
-        row = (prepared.hash, prepared.size, len(prepared.stored or b""), prepared.codec, prepared.stored, self.now)
+        if prepared.base is not None and not self.has_blob(prepared.base):  # collected since it was made ready
+            prepared = prepared.whole()
+        stored = prepared.stored
+        row = (prepared.hash, prepared.size, len(stored or b""), prepared.codec, stored, prepared.base, self.now)
         self._conn.q(
-            "INSERT INTO blobs(hash, size, stored, codec, data, touched) VALUES(?,?,?,?,?,?)"
+            "INSERT INTO blobs(hash, size, stored, codec, data, base, touched) VALUES(?,?,?,?,?,?,?)"
             " ON CONFLICT(hash) DO UPDATE SET touched=excluded.touched,"
             # a file that was found damaged may have been written anew in another form
             " codec=CASE WHEN blobs.data IS NULL AND excluded.data IS NULL THEN excluded.codec ELSE blobs.codec END",

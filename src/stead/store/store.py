@@ -58,7 +58,7 @@ class Store:
         self.ids = ids
         self.caution: str | None = None
         """What a person should know about the place of the store; None where all is as it should be."""
-        self.blobs = Blobs(folder / "blobs" if folder else None, self._find_blob)
+        self.blobs = Blobs(folder / "blobs" if folder else None, self._find_blob, self._weigh_blob)
         self._projectors = projectors_of(self.features)
         self._readers = Readers(database)
         self._writer: Writer | None = None
@@ -189,7 +189,13 @@ class Store:
 
     def _find_blob(self, digest: str) -> tuple[Any, ...] | None:
         with self.view() as view:
-            return view.one("SELECT codec, data, size FROM blobs WHERE hash=?", digest)
+            return view.one("SELECT codec, data, size, base FROM blobs WHERE hash=?", digest)
+
+    def _weigh_blob(self, digest: str) -> tuple[int, int]:
+        with self.view() as view:
+            own = view.one("SELECT stored FROM blobs WHERE hash=?", digest)
+            on_it = view.one("SELECT coalesce(sum(stored), 0) FROM blobs WHERE base=?", digest)
+        return (int(own[0]) if own else 0) or self.blobs.file_size(digest), int(on_it[0]) if on_it else 0
 
     def _prepare(self, migrations: Sequence[kernel.Migration], progress: Progress | None) -> None:
         """Make or migrate the kernel, then the features' tables. Reads alone where everything is as it should be."""

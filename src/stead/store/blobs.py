@@ -206,19 +206,24 @@ class Blobs:
     def get(self, digest: str) -> bytes:
         """The content of a blob. Raises `not_found` when it is not stored, `store_damaged` when its bytes are not what they
         were."""
+        content = self._read(digest)
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise SteadError("store_damaged", f"Blob {digest[:12]} is not what was stored.")
+        return content
+
+    def _read(self, digest: str) -> bytes:
+        """The content as it is stored, without a look at its hash: of a base, what was made of it is looked at."""
         row = self._find(digest)
         if row is None:
             raise SteadError("not_found", f"There is no blob {digest[:12]}.")
         codec, stored, size, base = row
         try:
             raw = bytes(stored) if stored is not None else self._path(digest).read_bytes()
-            # A power cut may leave a file longer than it was, with NUL behind its content.
-            content = raw[:size] if codec == _RAW else decompress(raw) if base is None else deltas.decode(raw, self.get(base), size)
+            if codec == _RAW:
+                return raw[:size]  # a power cut may leave a file longer than it was, with NUL behind its content
+            return decompress(raw) if base is None else deltas.decode(raw, self._read(base), size)
         except Exception as error:
             raise SteadError("store_damaged", f"Blob {digest[:12]} cannot be read: {error}.") from error
-        if hashlib.sha256(content).hexdigest() != digest:
-            raise SteadError("store_damaged", f"Blob {digest[:12]} is not what was stored.")
-        return content
 
     def pack(self, value: Any) -> Packed:
         """Move every string over 8 KiB inside a JSON value into a blob, and shorter ones where there are so many that the value

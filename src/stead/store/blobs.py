@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from stead.store.database import Row
 
 IN_DATABASE_BYTES = 64 << 10
+STREAMED_BYTES = 16 << 20
+"""A file with more is read and written piece by piece."""
 MOVED_TEXT_BYTES = 8 << 10
 HEAD_BYTES = 1 << 10
 # A packed value stays well below the cap of an event, whatever stands beside it.
@@ -96,11 +98,36 @@ class Blobs:
         return self._find(digest) is not None
 
     def prepare_stream(self, file: BinaryIO) -> Prepared:
-        """Like `prepare`, of all that can be read from an open file."""
-        return self.prepare(file.read())
+        """Like `prepare`, of all that can be read from an open file. Of a large one never more than some MiB are in memory,
+        where there is a folder."""
+        first = file.read(STREAMED_BYTES)
+        if self._folder is None or len(first) < STREAMED_BYTES:
+            return self.prepare(first + file.read())
+        from stead.store import streams
+        from stead.store.safefile import private_folder, sync_folder
+
+        digest, size, name = streams.keep(self._folder, first, file)
+        temp, path = self._folder / name, self._path(digest)
+        while True:
+            if (hold := _held(path)) is None:
+                private_folder(path.parent)
+                os.rename(temp, path)
+                sync_folder(path.parent)
+                hold = _held(path)
+            if hold is not None and hold.stands(path):
+                temp.unlink(missing_ok=True)  # it is there where the same content was stored before
+                row = self._find(digest)
+                faults.point("blobs.file_durable")
+                return Prepared(digest, size, str(row[0]) if row is not None else _ZSTD, None, hold)
 
     def chunks(self, digest: str) -> Iterator[bytes]:
-        """The content of a blob in pieces of at most 1 MiB; raises as `get` does, before the first."""
+        """The content of a blob in pieces of at most 1 MiB; raises as `get` does, at the latest before the last one."""
+        row = self._find(digest)
+        if row is not None and row[0] == _ZSTD and row[1] is None and row[2] > STREAMED_BYTES:
+            from stead.store import streams
+
+            yield from streams.pieces(self._path(digest), digest)
+            return
         content = self.get(digest)
         for at in range(0, len(content), 1 << 20):
             yield content[at : at + (1 << 20)]

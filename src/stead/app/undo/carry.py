@@ -353,7 +353,7 @@ def _torn(store: Store, at: Path, row: Change, have: FileState) -> bool:
 
 def _applied(store: Store, row: Change) -> ChangeApplied:
     additions, deletions = 0, 0
-    if "blob" in row.before or "blob" in row.after:
+    if max(row.before_size or 0, row.after_size or 0) <= changes.SHOWN_BYTES:
         try:
             old, new = (store.blobs.get(state["blob"]) if "blob" in state else None for state in (row.before, row.after))
             additions, deletions = hunks.count(old, new)

@@ -17,7 +17,7 @@ from stead.domain.changes.events import (
     FileState,
     Why,
 )
-from stead.domain.changes.net import Net, change_json, file_json, net, patch_of
+from stead.domain.changes.net import SHOWN_BYTES, Net, change_json, file_json, net, patch_of
 from stead.domain.changes.records import (
     Change,
     Uncovered,
@@ -37,6 +37,7 @@ from stead.domain.changes.records import (
 __all__ = [
     "ABSENT",
     "FEATURE",
+    "SHOWN_BYTES",
     "Back",
     "Change",
     "ChangeApplied",

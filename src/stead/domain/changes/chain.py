@@ -17,6 +17,8 @@ from stead.domain.changes.records import Change
 from stead.domain.merge import merge
 
 Load = Callable[[str], bytes]
+MERGED_BYTES = 32 << 20
+"""Larger contents are not merged."""
 Case = Literal["same", "clean", "merge", "conflict"]
 
 
@@ -102,6 +104,8 @@ def _merged(ours: Side, base: Side, theirs: Side, load: Load) -> Side | None:
     """What `ours` becomes when what leads from `base` to `theirs` is done to it; None where that cannot be said."""
     sides = (ours, base, theirs)
     if any(side.state["kind"] != "file" for side in sides) or not all(side.known for side in sides):
+        return None
+    if max(side.state.get("size", 0) for side in sides) > MERGED_BYTES:
         return None
     mode = _mode(ours.state.get("mode"), base.state.get("mode"), theirs.state.get("mode"))
     if mode is _CLASH:

@@ -11,6 +11,8 @@ from stead.domain.changes.chain import Load, Side, replay
 from stead.domain.changes.events import FileState
 from stead.domain.changes.records import Change
 
+SHOWN_BYTES = 16 << 20
+"""The lines of larger contents are not shown and not counted."""
 Status = Literal["added", "modified", "deleted", "renamed", "mode", "none"]
 
 
@@ -115,8 +117,12 @@ def _git_mode(state: FileState) -> int:
 
 
 def _unseen(one: Net) -> bool:
-    return not (one.before.known and one.after.known)
+    return not all(_seen(side) for side in (one.before, one.after))
+
+
+def _seen(side: Side) -> bool:
+    return side.known and side.state.get("size", 0) <= SHOWN_BYTES
 
 
 def _text(side: Side, load: Load) -> bytes:
-    return side.text(load) if side.known or side.content is not None else b""
+    return side.text(load) if _seen(side) or side.content is not None else b""

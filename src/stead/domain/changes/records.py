@@ -32,6 +32,8 @@ class Change:
     encoded: bool
     additions: int
     deletions: int
+    before_size: int | None
+    after_size: int | None
     rewind: str | None
     undone: int | None
     partly: bool
@@ -40,27 +42,29 @@ class Change:
     @property
     def before(self) -> FileState:
         """What the path was."""
-        return state_of(self.before_kind, self.before_mode, self.before_blob)
+        return state_of(self.before_kind, self.before_mode, self.before_blob, self.before_size)
 
     @property
     def after(self) -> FileState:
         """What the path became."""
-        return state_of(self.after_kind, self.after_mode, self.after_blob)
+        return state_of(self.after_kind, self.after_mode, self.after_blob, self.after_size)
 
 
 _COLUMNS = (
     "seq, session, run, message, call, path, state, before_kind, before_blob, before_mode, after_kind, after_blob, after_mode,"
-    " in_place, encoded, additions, deletions, rewind, undone, partly, origin"
+    " in_place, encoded, additions, deletions, before_size, after_size, rewind, undone, partly, origin"
 )
 
 
-def state_of(kind: Any, mode: int | None, blob: str | None) -> FileState:
+def state_of(kind: Any, mode: int | None, blob: str | None, size: int | None = None) -> FileState:
     """A state from its pieces."""
     state: FileState = {"kind": kind}
     if mode is not None:
         state["mode"] = mode
     if blob is not None:
         state["blob"] = blob
+    if size is not None:
+        state["size"] = size
     return state
 
 
@@ -165,5 +169,5 @@ def _changes(rows: Iterable[tuple[Any, ...]]) -> list[Change]:
 
 
 def _change(row: tuple[Any, ...]) -> Change:
-    in_place, encoded, partly = (bool(row[at]) for at in (13, 14, 19))
-    return Change(*cast(Any, (*row[:13], in_place, encoded, *row[15:19], partly, row[20])))
+    in_place, encoded, partly = (bool(row[at]) for at in (13, 14, 21))
+    return Change(*cast(Any, (*row[:13], in_place, encoded, *row[15:21], partly, row[22])))

@@ -38,5 +38,15 @@ def test_the_program_that_waits_for_a_person(tmp_path: Path) -> None:
     assert "b + a" in (tmp_path / "calc.py").read_text()
 
 
+def test_the_program_that_takes_back(tmp_path: Path) -> None:
+    (tmp_path / "calc.py").write_text("def add(a, b):\n    return a + b\n")
+    (tmp_path / "s.yaml").write_text(
+        "turns:\n  - tools: [{tool: edit, input: {path: calc.py, old: a + b, new: b + a}}]\n  - text: Mended.\n"
+    )
+    told = "[('calc.py', 'clean')] [1, 2]\n['calc.py'] []\n['calc.py'] True\n"
+    assert run(BLOCKS[2].replace("openai/MODEL", "script/s.yaml"), tmp_path) == told
+    assert "b + a" in (tmp_path / "calc.py").read_text()
+
+
 def test_the_program_with_the_store_alone(tmp_path: Path) -> None:
-    assert run(BLOCKS[2], tmp_path) == "[('hall',)] ['lamp.lit']\n"
+    assert run(BLOCKS[3], tmp_path) == "[('hall',)] ['lamp.lit']\n"

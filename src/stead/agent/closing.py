@@ -152,6 +152,8 @@ def _patch_of(view: Reads, run: runs.Run, after: int) -> PatchPart | None:
     """What the run's calls behind `after` changed, file by file; None when that is nothing."""
     sums: dict[str, PatchFile] = {}
     for change in changes.listed(view, run.session, run=run.id, after=after):
+        if {change.before_kind, change.after_kind} <= {"absent", "directory"}:
+            continue  # folders are there for what is in them
         file = sums.setdefault(change.path, {"path": change.path, "additions": 0, "deletions": 0})
         file["additions"] += change.additions
         file["deletions"] += change.deletions

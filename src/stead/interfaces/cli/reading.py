@@ -16,6 +16,8 @@ def conversation(session: dict[str, Any], messages: list[dict[str, Any]]) -> Non
     out.line(_style(out.plain(session["title"]), "bold"))
     facts = [session["id"], out.plain(session["path"]), session["model"] or "", session["status"], out.dollars(session["cost"])]
     out.line(_style("  ".join(fact for fact in facts if fact), "dim"))
+    if origin := session.get("forked_from"):
+        out.line(_style(f"forked from {origin['message']}", "dim"))
     for message in messages:
         out.line()
         out.line(_style({"user": "You", "assistant": "Agent", "system": "System"}.get(message["role"], message["role"]), "cyan"))

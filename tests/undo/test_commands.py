@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from stead.app.shown import changed_files, not_covered
+from tests.agent.house import until
+from tests.restart.crew import crew
 from tests.undo.room import Room, bash, edit, git, ready, room, tree, write
 
 
@@ -228,3 +230,23 @@ async def test_what_a_person_writes_between_two_commands_is_not_the_agents(tmp_p
         await here.undo()
         assert (here.folder / "a").read_text() == "a\n"
         assert (here.folder / "mine").read_text() == "mine, changed\n" and (here.folder / "also mine").exists()
+
+
+async def test_a_command_that_is_killed_with_its_program_is_named_as_not_covered(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "a").write_text("a\n")
+    turns = [{"tools": [bash("echo b > a; touch made; sleep 60")]}, {"text": "end"}]
+    child = crew(
+        tmp_path,
+        f"at.models = script({turns!r})\n"
+        "run = await at.prompt(None, 'go', project=tmp / 'project', model='fake/m', rules=[parse('bash', 'allow', 'flag')])\n"
+        "tell(run.session)\nawait asyncio.sleep(60)",
+    )
+    session = await child.told()
+    await until(lambda: (folder / "made").exists(), 15)
+    child.kill()
+    async with room(tmp_path, None, folder, session) as here:
+        with here.at.store.view() as view:
+            assert not_covered(view, session) == [{"path": ".", "why": "index_not_ready"}]
+        assert [one.why for one in (await here.plan()).not_covered] == ["index_not_ready"]

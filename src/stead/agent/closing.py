@@ -45,6 +45,8 @@ class Left:
     cost: CallEnded | None = None
     patch: Packed | None = None
     free: int = 0
+    unseen: tuple[changes.ChangeUncovered, ...] = ()
+    """The commands whose process died before anybody could look what they changed."""
 
 
 def look(store: Store, run: Run, *, why: str = DIED, until: int | None = None, found: Mapping[int, str] | None = None) -> Left:
@@ -74,7 +76,12 @@ def look(store: Store, run: Run, *, why: str = DIED, until: int | None = None, f
             results[call.n] = runs.unknown_result(ran, why=why, output=output, more=more)
     cost = None if fact is None else cast(CallEnded, decode(CallEnded.kind, CallEnded.v, fact))
     packed = {n: store.blobs.pack(result) for n, result in results.items()}
-    return Left(run, parts, packed, cost, store.blobs.pack(patch) if patch else None)
+    unseen = tuple(
+        changes.ChangeUncovered(call=call.call, message=run.message, path=".", why="index_not_ready")
+        for call in open_calls
+        if call.tool == "bash" and call.started is not None
+    )
+    return Left(run, parts, packed, cost, store.blobs.pack(patch) if patch else None, unseen=unseen)
 
 
 def interrupt(tx: Tx, left: Left, fate: Fate | None = None) -> bool:
@@ -131,6 +138,8 @@ def end(
         if part:
             n = max(left.free, sessions.next_part(tx, run.session, run.message))
             sessions.add_part(tx, run.session, run.message, n, part, run=run.id)
+    for gap in left.unseen:
+        tx.append(run.session, gap, run=run.id)
     if left.cost is not None:
         tx.append(run.session, left.cost, run=run.id)
     asks.close_open(tx, run.session, run.id, why)

@@ -39,11 +39,13 @@ class Result:
     not_covered: list[dict[str, Any]] = field(default_factory=list)
     rewind: str | None = None
     messages: list[int] = field(default_factory=list)
+    while_command: list[str] = field(default_factory=list)
+    """Of those restored: what was found changed after a command, by that or by somebody else while it ran."""
 
     def to_json(self, *, dry_run: bool = False) -> dict[str, Any]:
         """`{restored, conflicts: [{path, why, …}], not_covered: [{path, why}], dry_run, messages, rewind?}`."""
         shown = {"restored": self.restored, "conflicts": self.conflicts, "not_covered": self.not_covered, "dry_run": dry_run}
-        shown["messages"] = self.messages
+        shown |= {"messages": self.messages, "while_command": [path for path in self.while_command if path in self.restored]}
         return {**shown, "rewind": self.rewind} if self.rewind is not None else shown
 
 
@@ -51,6 +53,7 @@ def foreseen(plan: Plan) -> Result:
     """What carrying the plan out would give."""
     shown = Result(messages=plan.messages)
     shown.restored = sorted(item.path for item in plan.items if item.doable and not item.folder)
+    shown.while_command = sorted(item.path for item in plan.items if item.doable and item.found)
     shown.conflicts = [conflict_json(item) for item in plan.conflicts]
     shown.not_covered = [one.to_json() for one in plan.not_covered]
     return shown

@@ -42,6 +42,8 @@ class Item:
     origin: str | None = None
     before: FileState | None = None
     """What the path was before the changes, by the letter."""
+    found: bool = False
+    """A change of it was found after a command: somebody else may have made it while that ran."""
 
     @property
     def doable(self) -> bool:
@@ -103,7 +105,7 @@ def plan(store: Store, session: str, root: Path, scope: Scope) -> Plan:
 def _item(store: Store, root: Path, rows: list[Change], scope: Scope) -> Item:
     last = rows[-1]
     about: dict[str, Any] = {"path": last.path, "encoded": last.encoded, "message": last.message, "call": last.call}
-    about |= {"undoes": tuple(row.seq for row in rows), "before": rows[0].before}
+    about |= {"undoes": tuple(row.seq for row in rows), "before": rows[0].before, "found": any(row.found for row in rows)}
     at = place(root, last.path, last.encoded)
     try:
         have, stamp = seen(at)

@@ -108,7 +108,8 @@ FEATURE = Feature(
             before_mode INTEGER, after_kind TEXT NOT NULL, after_blob TEXT, after_mode INTEGER,
             in_place INTEGER NOT NULL, encoded INTEGER NOT NULL, additions INTEGER NOT NULL,
             deletions INTEGER NOT NULL, before_size BIGINT, after_size BIGINT,
-            rewind TEXT, undone BIGINT, partly INTEGER NOT NULL, origin TEXT
+            rewind TEXT, undone BIGINT, partly INTEGER NOT NULL, origin TEXT,
+            found INTEGER NOT NULL
         """,
         "uncovered": """
             seq {key}, session TEXT NOT NULL, run TEXT, message INTEGER NOT NULL, call TEXT NOT NULL, path TEXT NOT NULL,
@@ -133,8 +134,8 @@ FEATURE = Feature(
 
 _NEW = (
     "INSERT INTO changes(seq, session, run, message, call, path, state, before_kind, before_blob, before_mode, after_kind,"
-    " after_blob, after_mode, in_place, encoded, additions, deletions, before_size, after_size, rewind, partly, origin)"
-    " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+    " after_blob, after_mode, in_place, encoded, additions, deletions, before_size, after_size, rewind, partly, origin,"
+    " found) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 
 
@@ -145,7 +146,7 @@ def _captured(tx: Tx, e: Event[ChangeCaptured]) -> None:
         _NEW,
         *(e.seq, e.stream, e.run, d.message, d.call, d.path, "captured", before["kind"], before.get("blob"), before.get("mode")),
         *(after["kind"], after.get("blob"), after.get("mode"), int(d.in_place), int(d.encoded), 0, 0),
-        *(before.get("size"), after.get("size"), d.rewind, int(d.partly), d.origin),
+        *(before.get("size"), after.get("size"), d.rewind, int(d.partly), d.origin, 0),
     )
     for n, folder in enumerate(d.folders):
         tx.q("INSERT INTO made_folders(change, n, session, path) VALUES(?,?,?,?)", e.seq, n, e.stream, folder)
@@ -177,7 +178,7 @@ def _found(tx: Tx, e: Event[ChangeFound]) -> None:
         _NEW,
         *(e.seq, e.stream, e.run, d.message, d.call, d.path, "applied", before["kind"], before.get("blob"), before.get("mode")),
         *(after["kind"], after.get("blob"), after.get("mode"), 0, int(d.encoded), d.additions, d.deletions),
-        *(before.get("size"), after.get("size"), None, 0, d.origin),
+        *(before.get("size"), after.get("size"), None, 0, d.origin, 1),
     )
 
 

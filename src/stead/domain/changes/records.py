@@ -38,6 +38,8 @@ class Change:
     undone: int | None
     partly: bool
     origin: str | None
+    found: bool
+    """It was found after a command; whether the command made it, or somebody else while it ran, is not known."""
 
     @property
     def before(self) -> FileState:
@@ -52,7 +54,7 @@ class Change:
 
 _COLUMNS = (
     "seq, session, run, message, call, path, state, before_kind, before_blob, before_mode, after_kind, after_blob, after_mode,"
-    " in_place, encoded, additions, deletions, before_size, after_size, rewind, undone, partly, origin"
+    " in_place, encoded, additions, deletions, before_size, after_size, rewind, undone, partly, origin, found"
 )
 
 
@@ -170,4 +172,4 @@ def _changes(rows: Iterable[tuple[Any, ...]]) -> list[Change]:
 
 def _change(row: tuple[Any, ...]) -> Change:
     in_place, encoded, partly = (bool(row[at]) for at in (13, 14, 21))
-    return Change(*cast(Any, (*row[:13], in_place, encoded, *row[15:21], partly, row[22])))
+    return Change(*cast(Any, (*row[:13], in_place, encoded, *row[15:21], partly, row[22], bool(row[23]))))

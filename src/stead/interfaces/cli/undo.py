@@ -206,7 +206,8 @@ def preview(house: Stead, plan: Plan, told: Result) -> None:
         if item.doable and not item.folder:
             added, gone = counts(house.store, item)
             was = f" (was {out.plain(item.origin)})" if item.origin else ""
-            out.err(f"  {_deed(item):9} {f'+{added} −{gone}':>12}  {out.plain(item.path)}{was}")
+            ran = " (changed while a command ran)" if item.found else ""
+            out.err(f"  {_deed(item):9} {f'+{added} −{gone}':>12}  {out.plain(item.path)}{was}{ran}")
             if item.why:
                 out.note(f"      {item.why}")
     if plan.messages:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from stead.app.features import FEATURES
 from stead.app.life import LEASE_MS, Life
 from stead.app.recovery import end_unowned, recover
+from stead.app.retention import at_start
 from stead.app.tidy import Tidy
 from stead.config.places import config_folder, data_folder
 from stead.core.clock import Clock, SystemClock
@@ -88,6 +89,7 @@ class Stead:
         house = cls(store, data, config, environ=around, models=models or {}, lease_ms=lease_ms)
         try:
             house.recover()
+            at_start(house)
         except BaseException:
             house.close()
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stead.app.retention import undo_sizes
 from stead.core.errors import SteadError
 from stead.domain import sessions
 from stead.store import collect
@@ -21,7 +22,7 @@ _PAGE = 1000
 
 def sizes(house: Stead) -> dict[str, Any]:
     """`{"bytes", "tables": {name: bytes}, "blobs", "wal", "pending_purge", "sessions": [{"session", "title", "bytes"}], "kinds":
-    [{"kind", "events", "bytes"}]}`, all in bytes.
+    [{"kind", "events", "bytes"}], "undo"}`, all in bytes; `undo` is that of `retention.undo_sizes`.
 
     `bytes` is everything; a table counts with its indexes; `blobs` is what they take in the database and in files; `pending_purge`
     is what a collection would free: blobs that nothing names, files without a row, free pages. The sessions are the largest, each
@@ -45,6 +46,7 @@ def sizes(house: Stead) -> dict[str, Any]:
         "pending_purge": sum(stored.get(digest, 0) for digest in unnamed) + orphans + free,
         "sessions": _by_session(store, stored),
         "kinds": _by_kind(store),
+        "undo": undo_sizes(house, stored),
     }
 
 

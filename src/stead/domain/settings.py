@@ -18,7 +18,7 @@ from stead.store.log import Tx
 
 Layer = Literal["global", "project", "session"]
 Origin = Literal["default", "file", "global", "project", "session", "flag"]
-Kind = Literal["text", "model", "count", "money", "choice", "zone"]
+Kind = Literal["text", "model", "count", "money", "choice", "zone", "retention"]
 LEAST_FILE_BYTES = 2_000_000
 
 
@@ -51,7 +51,9 @@ KEYS: dict[str, Key] = {
     "language": Key("text", None, "The language of answers and titles, such as `de`. Unset: that of the prompt."),
     "timezone": Key("zone", None, "The time zone for days and schedules, such as Europe/Vienna. Unset: the system's."),
     "retention": Key(
-        "choice", "keep", "How long undo data lives; trim-100-30 keeps 100 messages and 30 days.", ("keep", "trim-100-30")
+        "retention",
+        "keep",
+        "How long a session's undo data lives: keep, trim-100-30, or limits such as `messages:100 days:30 bytes:1000000000`.",
     ),
     "undo.max_file_bytes": Key(
         "count",
@@ -171,9 +173,45 @@ def _wrong(name: str, key: Key, value: Any) -> str | None:
     if key.kind == "model":
         provider, _, model = text.partition("/")
         return None if provider and model else "a model reference, provider/model"
+    if key.kind == "retention":
+        return None if text == "keep" or _limits(text) is not None else "keep, trim-100-30, or limits such as messages:100 days:30"
     if key.kind == "zone":
         return None if text and _zone(text) else "a time zone such as Europe/Vienna or UTC"
     return None if text else "a text on one line"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a session keeps undo data of: its newest user messages, the last days, the newest bytes; whichever is least. None: no
+    limit."""
+
+    messages: int | None = None
+    days: int | None = None
+    bytes: int | None = None
+
+
+def retention_of(text: str) -> Retention | None:
+    """What a value of the setting `retention` keeps; None when that is everything. Raises `usage` for what is no such value."""
+    return _limits(check("retention", text))
+
+
+def _limits(text: str) -> Retention | None:
+    if text == "trim-100-30":
+        return Retention(100, 30)
+    found: dict[str, int] = {}
+    for part in text.split():
+        name, _, number = part.partition(":")
+        number = number.replace("_", "")
+        whole = number.isascii() and number.isdigit() and len(number) < 16 and int(number) > 0
+        if name not in ("messages", "days", "bytes") or name in found or not whole:
+            return None
+        found[name] = int(number)
+    return Retention(**found) if found else None
+
+
+def retained(view: Reads) -> bool:
+    """Whether any layer in the store says something else of `retention` than to keep all."""
+    return view.one("SELECT 1 FROM settings WHERE key='retention' AND value<>? LIMIT 1", dumps("keep").decode()) is not None
 
 
 def _zone(name: str) -> bool:

@@ -52,8 +52,8 @@ class Result:
 def foreseen(plan: Plan) -> Result:
     """What carrying the plan out would give."""
     shown = Result(messages=plan.messages)
-    shown.restored = sorted(item.path for item in plan.items if item.doable and not item.folder)
-    shown.while_command = sorted(item.path for item in plan.items if item.doable and item.found)
+    shown.restored = sorted(item.path for item in plan.items if item.visible)
+    shown.while_command = sorted(item.path for item in plan.items if item.visible and item.found)
     shown.conflicts = [conflict_json(item) for item in plan.conflicts]
     shown.not_covered = [one.to_json() for one in plan.not_covered]
     return shown
@@ -101,7 +101,7 @@ def carry_out(store: Store, plan: Plan, *, rewind: str, owner: str, actor: str) 
         begun = rewinds.get(view, rewind)
     failed = finish(store, begun, plan.root, stamps, actor=actor)
     told.rewind = rewind
-    told.restored = sorted(item.path for item in doing if not item.folder and item.path not in failed)
+    told.restored = sorted(ready.path for ready in doing if ready.item.visible and ready.path not in failed)
     told.conflicts += [
         {"path": item.path, "why": failed[item.path]}
         for item in doing
@@ -254,7 +254,7 @@ def finish(
         if row.state != "captured":
             continue
         try:
-            _do(store, row, place(root, row.path, row.encoded), root, (stamps or {}).get(row.path))
+            _done(store, row, place(root, row.path, row.encoded), root, (stamps or {}).get(row.path))
             ends.append(_applied(store, row))
         except SteadError as error:
             failed[row.path] = error.message
@@ -286,6 +286,17 @@ def _note(tx: Tx, rewind: rewinds.Rewind, ends: list[ChangeApplied | ChangeFaile
 def _end(tx: Tx, rewind: rewinds.Rewind, ends: list[ChangeApplied | ChangeFailed]) -> None:
     _note(tx, rewind, ends)
     rewinds.end(tx, rewind, done=True)
+
+
+def _done(store: Store, row: Change, at: Path, root: Path, stamp: safefile.Stamp | None) -> None:
+    """Make one path what it is to be. One that is not what it was a moment ago is looked at by its content: another name of the
+    same file (a hard link) may have been done before it. Raises `SteadError` when it was left alone."""
+    try:
+        _do(store, row, at, root, stamp)
+    except SteadError as error:
+        if error.code != "conflict" or stamp is None:
+            raise
+        _do(store, row, at, root, None)
 
 
 def _do(store: Store, row: Change, at: Path, root: Path, stamp: safefile.Stamp | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,8 +47,13 @@ class Item:
 
     @property
     def doable(self) -> bool:
-        """Whether it will be done."""
-        return self.case in ("clean", "forced")
+        """Whether it will be done, if only to note that it is done."""
+        return self.case in ("clean", "forced") or (self.case == "same" and bool(self.undoes))
+
+    @property
+    def visible(self) -> bool:
+        """Whether a person sees a difference."""
+        return self.doable and self.case != "same" and not self.folder
 
     @property
     def folder(self) -> bool:
@@ -79,6 +84,11 @@ class Plan:
         return not self.messages and not any(item.doable for item in self.items)
 
     @property
+    def silent(self) -> bool:
+        """Whether nobody would see a difference: all of it is as it would be."""
+        return not self.messages and not any(item.doable and item.case != "same" for item in self.items)
+
+    @property
     def conflicts(self) -> list[Item]:
         """The paths that will be left alone."""
         return [item for item in self.items if item.case in ("conflict", "merge", "missing")]
@@ -97,7 +107,7 @@ def plan(store: Store, session: str, root: Path, scope: Scope) -> Plan:
     paths: dict[str, list[Change]] = {}
     for row in scope.rows:
         paths.setdefault(row.path, []).append(row)
-    items = [_item(store, root, rows, scope) for rows in paths.values()]
+    items = [_without_folder(_item(store, root, rows, scope), rows, scope) for rows in paths.values()]
     items += _folders(store, root, scope, {item.path for item in items})
     return Plan(session, root, scope, _ordered(_renames(items, scope)), scope.messages, _uncovered(scope, items))
 
@@ -167,21 +177,27 @@ def _folders(store: Store, root: Path, scope: Scope, known: set[str]) -> Iterabl
     """The folders that were made for files and may go with them, if nothing else is in them by then."""
     if scope.of is not None or scope.hunks is not None:
         return
-    for path, encoded in scope.folders:
+    for path in scope.folders:
         if path in known:
             continue
         try:
-            have, stamp = seen(place(root, path, encoded))
+            have, stamp = seen(place(root, path, False))
         except SteadError:
             continue
         if have["kind"] == "directory":
-            yield Item(path, encoded, have, stamp, ABSENT, "clean")
+            yield Item(path, False, have, stamp, ABSENT, "clean")
+
+
+def _without_folder(item: Item, rows: list[Change], scope: Scope) -> Item:
+    """A folder that was made for a file of the same scope was not there before, whatever became of it since."""
+    made = scope.folders.get(item.path)
+    if made is None or made > rows[0].seq or item.want.state["kind"] != "directory":
+        return item
+    return replace(item, want=ABSENT, case="same" if item.have["kind"] == "absent" else item.case)
 
 
 def _renames(items: list[Item], scope: Scope) -> list[Item]:
     """A file that goes and one that comes, of which the log knows that they are one, are renamed back."""
-    from dataclasses import replace
-
     at = {item.path: n for n, item in enumerate(items)}
     for row in scope.rows:
         if row.origin is None or row.origin not in at or row.path not in at:
@@ -221,5 +237,5 @@ def _uncovered(scope: Scope, items: list[Item]) -> list[changes.Uncovered]:
     for item in items:
         if item.case == "uncovered" and item.path not in named:
             told.append(changes.Uncovered(0, None, item.message, item.call, item.path, "budget", item.encoded))
-    restored = {item.path for item in items if item.doable or item.case == "same"}
+    restored = {item.path for item in items if item.doable}
     return [one for one in told if one.path not in restored]

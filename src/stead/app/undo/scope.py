@@ -54,7 +54,8 @@ class Scope:
     messages: list[int]
     about: str | None = None
     of: str | None = None
-    folders: list[tuple[str, bool]] = field(default_factory=list)
+    folders: dict[str, int] = field(default_factory=dict)
+    """Folders that were made for files, with the change that they were made for."""
     uncovered: list[changes.Uncovered] = field(default_factory=list)
     hunks: Callable[[str], Sequence[str] | None] | None = None
     force: Collection[str] = ()
@@ -79,12 +80,12 @@ def undo_scope(view: Reads, session: str, wish: Wish) -> Scope:
     if wish.paths:
         found = [row for row in found if row.path in wish.paths]
         uncovered = [one for one in uncovered if one.path in wish.paths]
-    folders = [(path, False) for path in changes.made_folders(view, [row.seq for row in found])]
+    folders = changes.made_folders(view, [row.seq for row in found])
     return Scope(
         rows=found if wish.files else [],
         messages=messages if wish.conversation else [],
         about=about,
-        folders=folders if wish.files else [],
+        folders=folders if wish.files else {},
         uncovered=uncovered if wish.files else [],
         hunks=wish.hunks.get if wish.hunks else None,
         force=wish.force,
@@ -121,8 +122,8 @@ def _first(view: Reads, session: str, wish: Wish) -> int | None:
         return found.n
     before = None
     if wish.what == "files":  # what was taken back of files only is still in the conversation
-        done = [one for one in rewinds.listed(view, session) if one.what == "undo" and one.state == "done"]
-        before = min((int(one.about) for one in done if one.about and one.files_open and one.branch is None), default=None)
+        done = [one for one in rewinds.listed(view, session) if one.what == "undo" and one.files_open and one.branch is None]
+        before = min((int(one.about) for one in done if one.about is not None and one.about.isdigit()), default=None)
     return sessions.last_user(view, session, before=before)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from stead.core.errors import SteadError
 from stead.domain.changes.events import FileState
 from stead.domain.changes.records import Change
 from stead.domain.merge import merge
@@ -69,7 +70,10 @@ class Back:
 
 def take_back(rows: Sequence[Change], have: FileState, load: Load) -> Back:
     """What the path becomes when `rows` (of one path, oldest first) are taken back and it is `have` now. `conflict` also where the
-    lines cannot be merged. Raises as `load` does when a content that a merge needs is missing."""
+    lines cannot be merged. Raises as `load` does when a content that a merge needs is missing, `not_found` when one of the changes
+    was trimmed."""
+    if any(row.trimmed for row in rows):
+        raise SteadError("not_found", "Its undo data was trimmed.", hint="`stead storage` says whether that can be reverted.")
     if same(have, rows[0].before):
         return Back("same", Side(rows[0].before))
     at, merged = Side(have), False

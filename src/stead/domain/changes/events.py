@@ -98,9 +98,44 @@ class ChangeKept(Fact):
     state: FileState
 
 
+@event("change.trimmed")
+class ChangeTrimmed(Fact):
+    """The undo data of the session's changes up to the `seq` `upto` is given up; until it is freed that can be reverted. `all`: also
+    of changes that a revert had spared. `bytes`: what their contents take that no other change needs."""
+
+    upto: int
+    changes: int
+    bytes: int
+    all: bool = False
+
+
+@event("change.untrimmed")
+class ChangeUntrimmed(Fact):
+    """The `change.trimmed` of this `seq` is reverted; what it had named is spared from then on."""
+
+    trim: int
+
+
+@event("change.freed")
+class ChangeFreed(Fact):
+    """Of the `change.trimmed` `trim`, the changes up to the `seq` `upto` name their contents no more: the same job took the names
+    out of their events. `last`: these were all."""
+
+    trim: int
+    upto: int
+    last: bool
+
+
+@event("trims.told")
+class TrimsTold(Fact):
+    """A person was told of the trims up to the `seq` `upto`."""
+
+    upto: int
+
+
 FEATURE = Feature(
     "changes",
-    version=3,
+    version=4,
     tables={
         "changes": """
             seq {key}, session TEXT NOT NULL, run TEXT, message INTEGER NOT NULL, call TEXT NOT NULL,
@@ -109,7 +144,7 @@ FEATURE = Feature(
             in_place INTEGER NOT NULL, encoded INTEGER NOT NULL, additions INTEGER NOT NULL,
             deletions INTEGER NOT NULL, before_size BIGINT, after_size BIGINT,
             rewind TEXT, undone BIGINT, partly INTEGER NOT NULL, origin TEXT,
-            found INTEGER NOT NULL
+            found INTEGER NOT NULL, created BIGINT NOT NULL, trimmed BIGINT, spared INTEGER NOT NULL
         """,
         "uncovered": """
             seq {key}, session TEXT NOT NULL, run TEXT, message INTEGER NOT NULL, call TEXT NOT NULL, path TEXT NOT NULL,
@@ -117,6 +152,10 @@ FEATURE = Feature(
         """,
         "made_folders": """
             change BIGINT NOT NULL, n INTEGER NOT NULL, session TEXT NOT NULL, path TEXT NOT NULL, PRIMARY KEY(change, n)
+        """,
+        "trims": """
+            seq {key}, session TEXT NOT NULL, upto BIGINT NOT NULL, changes INTEGER NOT NULL, bytes BIGINT NOT NULL,
+            created BIGINT NOT NULL, state TEXT NOT NULL, told INTEGER NOT NULL
         """,
         "undoing": "change BIGINT NOT NULL, target BIGINT NOT NULL, session TEXT NOT NULL, PRIMARY KEY(change, target)",
         "kept_states": """
@@ -128,6 +167,8 @@ FEATURE = Feature(
         "changes_open": "changes(state)",
         "changes_path": "changes(session, path, seq)",
         "changes_undone": "changes(undone)",
+        "changes_trimmed": "changes(trimmed)",
+        "trims_state": "trims(state)",
         "uncovered_session": "uncovered(session, seq)",
     },
 )
@@ -135,7 +176,7 @@ FEATURE = Feature(
 _NEW = (
     "INSERT INTO changes(seq, session, run, message, call, path, state, before_kind, before_blob, before_mode, after_kind,"
     " after_blob, after_mode, in_place, encoded, additions, deletions, before_size, after_size, rewind, partly, origin,"
-    " found) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+    " found, created, spared) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0)"
 )
 
 
@@ -146,7 +187,7 @@ def _captured(tx: Tx, e: Event[ChangeCaptured]) -> None:
         _NEW,
         *(e.seq, e.stream, e.run, d.message, d.call, d.path, "captured", before["kind"], before.get("blob"), before.get("mode")),
         *(after["kind"], after.get("blob"), after.get("mode"), int(d.in_place), int(d.encoded), 0, 0),
-        *(before.get("size"), after.get("size"), d.rewind, int(d.partly), d.origin, 0),
+        *(before.get("size"), after.get("size"), d.rewind, int(d.partly), d.origin, 0, e.ts),
     )
     for n, folder in enumerate(d.folders):
         tx.q("INSERT INTO made_folders(change, n, session, path) VALUES(?,?,?,?)", e.seq, n, e.stream, folder)
@@ -178,7 +219,7 @@ def _found(tx: Tx, e: Event[ChangeFound]) -> None:
         _NEW,
         *(e.seq, e.stream, e.run, d.message, d.call, d.path, "applied", before["kind"], before.get("blob"), before.get("mode")),
         *(after["kind"], after.get("blob"), after.get("mode"), 0, int(d.encoded), d.additions, d.deletions),
-        *(before.get("size"), after.get("size"), None, 0, d.origin, 1),
+        *(before.get("size"), after.get("size"), None, 0, d.origin, 1, e.ts),
     )
 
 
@@ -201,7 +242,38 @@ def _kept(tx: Tx, e: Event[ChangeKept]) -> None:
     )
 
 
+@FEATURE.projects(ChangeTrimmed)
+def _trimmed(tx: Tx, e: Event[ChangeTrimmed]) -> None:
+    d = e.data
+    tx.q(
+        "INSERT INTO trims(seq, session, upto, changes, bytes, created, state, told) VALUES(?,?,?,?,?,?,'open',0)",
+        *(e.seq, e.stream, d.upto, d.changes, d.bytes, e.ts),
+    )
+    tx.q(
+        "UPDATE changes SET trimmed=? WHERE session=? AND seq<=? AND trimmed IS NULL AND state<>'captured' AND spared<=?",
+        *(e.seq, e.stream, d.upto, int(d.all)),
+    )
+
+
+@FEATURE.projects(ChangeUntrimmed)
+def _untrimmed(tx: Tx, e: Event[ChangeUntrimmed]) -> None:
+    tx.q("UPDATE changes SET trimmed=NULL, spared=1 WHERE trimmed=? AND session=?", e.data.trim, e.stream)
+    tx.q("UPDATE trims SET state='reverted' WHERE seq=?", e.data.trim)
+
+
+@FEATURE.projects(ChangeFreed)
+def _freed(tx: Tx, e: Event[ChangeFreed]) -> None:
+    d = e.data
+    tx.q("UPDATE changes SET before_blob=NULL, after_blob=NULL WHERE trimmed=? AND session=? AND seq<=?", d.trim, e.stream, d.upto)
+    tx.q("UPDATE trims SET state=? WHERE seq=?", "freed" if d.last else "freeing", d.trim)
+
+
+@FEATURE.projects(TrimsTold)
+def _told(tx: Tx, e: Event[TrimsTold]) -> None:
+    tx.q("UPDATE trims SET told=1 WHERE seq<=?", e.data.upto)
+
+
 @FEATURE.projects(SessionDeleted)
 def _deleted(tx: Tx, e: Event[SessionDeleted]) -> None:
-    for table in ("changes", "uncovered", "made_folders", "undoing", "kept_states"):
+    for table in ("changes", "uncovered", "made_folders", "undoing", "kept_states", "trims"):
         tx.q(f"DELETE FROM {table} WHERE session=?", e.data.session)

@@ -40,6 +40,8 @@ class Change:
     origin: str | None
     found: bool
     """It was found after a command; whether the command made it, or somebody else while it ran, is not known."""
+    trimmed: bool
+    """Its contents were given up to save room: it cannot be taken back, unless the trim is reverted."""
 
     @property
     def before(self) -> FileState:
@@ -54,7 +56,8 @@ class Change:
 
 _COLUMNS = (
     "seq, session, run, message, call, path, state, before_kind, before_blob, before_mode, after_kind, after_blob, after_mode,"
-    " in_place, encoded, additions, deletions, before_size, after_size, rewind, undone, partly, origin, found"
+    " in_place, encoded, additions, deletions, before_size, after_size, rewind, undone, partly, origin, found,"
+    " trimmed"
 )
 
 
@@ -111,13 +114,13 @@ def unsettled(view: Reads) -> list[Change]:
     return _changes(view.q(f"SELECT {_COLUMNS} FROM changes WHERE state='captured' AND rewind IS NULL ORDER BY seq"))
 
 
-def made_folders(view: Reads, changes: Collection[int]) -> list[str]:
-    """The folders that were made for these changes, outermost first."""
-    found: dict[str, None] = {}
+def made_folders(view: Reads, changes: Collection[int]) -> dict[str, int]:
+    """The folders that were made for these changes, outermost first, each with the first change that it was made for."""
+    found: dict[str, int] = {}
     for seq in changes:
         for (path,) in view.q("SELECT path FROM made_folders WHERE change=? ORDER BY n", seq):
-            found[path] = None
-    return list(found)
+            found.setdefault(path, seq)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,4 +175,4 @@ def _changes(rows: Iterable[tuple[Any, ...]]) -> list[Change]:
 
 def _change(row: tuple[Any, ...]) -> Change:
     in_place, encoded, partly = (bool(row[at]) for at in (13, 14, 21))
-    return Change(*cast(Any, (*row[:13], in_place, encoded, *row[15:21], partly, row[22], bool(row[23]))))
+    return Change(*cast(Any, (*row[:13], in_place, encoded, *row[15:21], partly, row[22], bool(row[23]), row[24] is not None)))

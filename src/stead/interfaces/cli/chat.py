@@ -227,7 +227,7 @@ def _take_back(house: Stead, wanted: Wanted, name: str) -> None:
     else:
         plan = (plan_undo if name == "undo" else plan_redo)(house, wanted.session, Wish())
         preview(house, plan, foreseen(plan))
-        if not plan.empty:
+        if not plan.silent:
             confirm(plan)
             tell(plan, undo(house, plan, by=LOCAL_ACTOR))
 

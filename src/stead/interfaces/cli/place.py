@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def opened() -> Iterator[Stead]:
     """The person's own house. What they should know of the place of their data is said once, on stderr."""
     from stead.app import Stead
+    from stead.app.retention import announcement
 
     house = Stead.open(progress=_progress())
     try:
@@ -28,6 +29,10 @@ def opened() -> Iterator[Stead]:
             from stead.interfaces.cli import out
 
             out.note(house.store.caution)
+        if (news := announcement(house)) is not None:
+            from stead.interfaces.cli import out
+
+            out.note(news)
         yield house
     finally:
         house.close()

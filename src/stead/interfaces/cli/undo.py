@@ -180,7 +180,7 @@ def _carried(house: Stead, plan: Plan, *, dry_run: bool, yes: bool, json: bool) 
         else:
             preview(house, plan, told)
         return _code(told)
-    if not yes:
+    if not yes and not plan.silent:
         preview(house, plan, told)
         confirm(plan)
     done = undo(house, plan, by=LOCAL_ACTOR)
@@ -199,11 +199,11 @@ def preview(house: Stead, plan: Plan, told: Result) -> None:
     """What would be done, on stderr: each file with its lines, the messages that go, what is left alone and why."""
     from stead.app.undo.lines import counts
 
-    if plan.empty and not told.conflicts and not told.not_covered:
+    if plan.silent and not told.conflicts and not told.not_covered:
         out.note(f"There is nothing to {plan.what}.")
         return
     for item in plan.items:
-        if item.doable and not item.folder:
+        if item.visible:
             added, gone = counts(house.store, item)
             was = f" (was {out.plain(item.origin)})" if item.origin else ""
             ran = " (changed while a command ran)" if item.found else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stead.agent.tree import Tree
-from tests.agent.tree.worlds import KINDS, World, checked, make, renames, settled, sh
+from tests.agent.tree.worlds import KINDS, PATIENT, World, checked, make, renames, settled, sh
 
 COMMANDS = {
     "sed": "sed -i s/two/2/ a.txt",
@@ -65,7 +65,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 
 @pytest.fixture
 def tree(world: World, tmp_path: Path) -> Iterator[Tree]:
-    tree = Tree(world.root, home=tmp_path / "home")
+    tree = Tree(world.root, home=tmp_path / "home", limits=PATIENT)
     yield settled(tree)
     tree.close()
 
@@ -85,7 +85,7 @@ def test_a_command_of_git(world: World, tree: Tree, command: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_command_where_no_events_are_told(command: str, tmp_path: Path) -> None:
     root = make("git", tmp_path).root
-    tree = settled(Tree(root, home=tmp_path / "home", events=False))
+    tree = settled(Tree(root, home=tmp_path / "home", events=False, limits=PATIENT))
     try:
         checked(tree, lambda: sh(command, root))
         checked(tree, lambda: sh("echo last >> src/deep/er/x.py", root) if (root / "src/deep/er/x.py").exists() else None)
@@ -127,13 +127,12 @@ def test_one_command_after_the_other(tree: Tree) -> None:
 def test_b048_a_rename_is_told_as_one(command: str, wanted: dict[str, str], tmp_path: Path) -> None:
     root = make("git", tmp_path).root
     for events in (True, False):
-        tree = settled(Tree(root, home=tmp_path / "home", events=events))
+        tree = settled(Tree(root, home=tmp_path / "home", events=events, limits=PATIENT))
         try:
-            assert renames(checked(tree, lambda: sh(command, root))) == wanted or not events
+            assert renames(checked(tree, lambda: sh(command, root))) == wanted
         finally:
             tree.close()
-        sh("git clean -qfd && git checkout -q .", root)
-        sh("[ -e notes.txt ] || echo mine > notes.txt", root)
+        sh("git clean -qfd && git checkout -q . && echo mine > notes.txt", root)
 
 
 def test_b052_what_a_shell_command_does_to_ignored_files_is_covered(tree: Tree) -> None:

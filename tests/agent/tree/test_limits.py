@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stead.agent.tree import Limits, NotCovered, Tree
-from tests.agent.tree.worlds import checked, make, observed, settled, sh, states
+from tests.agent.tree.worlds import PATIENT, checked, make, observed, settled, sh, states
 
 
 def opened(root: Path, home: Path, limits: Limits | None = None) -> Tree:
-    return settled(Tree(root, home=home, limits=limits))
+    return settled(Tree(root, home=home, limits=replace(limits or PATIENT, fresh_seconds=10)))
 
 
 def test_b060_nothing_is_read_before_the_start(tmp_path: Path) -> None:
     root = make("git", tmp_path).root
-    tree = Tree(root, home=tmp_path / "home")
+    tree = Tree(root, home=tmp_path / "home", limits=PATIENT)
     assert not tree.coverage().ready
     found = tree.after(tree.before())
     assert (tree.counts.directories_read, tree.counts.files_read, tree.counts.lstats) == (0, 0, 0)
@@ -79,7 +80,7 @@ def test_the_root_of_the_file_system_is_not_walked(tmp_path: Path) -> None:
 def test_a_file_system_that_does_not_tell_is_not_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = make("git", tmp_path).root
     monkeypatch.setenv("STEAD_FILESYSTEM", "nfs")
-    tree = Tree(root, home=tmp_path / "home")
+    tree = Tree(root, home=tmp_path / "home", limits=PATIENT)
     assert tree.coverage().kind == "limited" and "nfs" in (tree.coverage().why or "")
     assert tree.wait_ready(5) == "limited"
     assert tree.counts.directories_read == 0
@@ -128,9 +129,8 @@ def test_b064_a_file_over_the_size_is_named_and_the_rest_is_covered(tmp_path: Pa
     (root / "big").write_bytes(bytes(5_000))
     (root / "huge.txt").write_bytes(bytes(9_000))
     tree = opened(root, tmp_path / "home", Limits(file_bytes=4_000, most_bytes=8_000))
-    found, wanted = observed(
-        tree, lambda: sh("echo x >> big; echo x >> huge.txt; echo x >> notes.txt; head -c 8500 /dev/zero > new", root)
-    )
+    command = "echo x >> big; echo x >> huge.txt; echo x >> notes.txt; head -c 8500 /dev/zero > new"
+    found, wanted = observed(tree, lambda: sh(command, root))
     assert [one.path for one in found.seen] == sorted(wanted)
     assert found.not_covered == [NotCovered(path, "too_large") for path in ("big", "huge.txt", "new")]
     by_path = {one.path: one for one in found.seen}
@@ -175,7 +175,7 @@ def test_what_changes_takes_the_place_of_what_is_older(tmp_path: Path) -> None:
     for n in range(6):
         (root / f"f{n}").write_bytes(b"%d" % n * 1000)
         os.utime(root / f"f{n}", (1_600_000_000 + n, 1_600_000_000 + n))
-    tree = opened(root, tmp_path / "home", Limits(all_bytes=3_500))
+    tree = opened(root, tmp_path / "home", Limits(all_bytes=3_000))
     (root / "f0").write_text("by hand")
     settled(tree)
     found, _ = observed(tree, lambda: sh("rm f*", root))
@@ -213,7 +213,7 @@ def test_special_files_are_named_and_never_opened(tmp_path: Path) -> None:
 def test_git_and_the_data_folder_are_left_alone(tmp_path: Path) -> None:
     root = make("nested", tmp_path).root
     (root / "data").mkdir()
-    tree = settled(Tree(root, home=tmp_path / "home", data_dir=root / "data"))
+    tree = settled(Tree(root, home=tmp_path / "home", data_dir=root / "data", limits=PATIENT))
     mark = tree.before()
     sh("echo x > data/f && mkdir data/d && echo x > .git/f && echo y > sub/.git/g && mkdir .stead && echo s > .stead/x", root)
     assert [one.path for one in tree.after(mark).seen] == [".stead", ".stead/x"]
@@ -239,7 +239,7 @@ def test_close_leaves_nothing(tmp_path: Path, root_is_home: bool) -> None:
     before, threads = sorted(os.listdir("/proc/self/fd")), threading.active_count()
     tree = opened(root, root if root_is_home else tmp_path / "home")
     found, _ = observed(tree, lambda: sh("rm a.txt sub/a.txt", root))
-    assert [states(one)[1][0] for one in found.seen] == ["absent", "absent"]
+    assert [states(one)[0][2] for one in found.seen] == [b"one\ntwo\nthree\n"] * (1 if root_is_home else 2)
     assert len(os.listdir("/proc/self/fd")) > len(before)
     tree.close()
     tree.close()
@@ -251,7 +251,7 @@ def test_close_leaves_nothing(tmp_path: Path, root_is_home: bool) -> None:
 def test_close_while_it_starts(tmp_path: Path) -> None:
     root = make("git", tmp_path).root
     for _ in range(5):
-        tree = Tree(root, home=tmp_path / "home")
+        tree = Tree(root, home=tmp_path / "home", limits=PATIENT)
         tree.start()
         tree.close()
         assert tree.after(tree.before()).not_covered == [NotCovered("", "index_not_ready")]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stead.agent.tree import Found, Seen, Tree
+from stead.agent.tree import Found, Limits, Seen, Tree
 
 GIT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
@@ -17,6 +18,9 @@ GIT = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     **{f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
 }
+
+PATIENT = Limits(fresh_seconds=10)
+"""A busy machine must not decide what a test sees."""
 
 State = tuple[str, int, bytes]
 """Kind, permission bits, content (of a link: its target)."""
@@ -81,8 +85,10 @@ def observed(tree: Tree, work: Callable[[], None]) -> tuple[Found, dict[str, tup
 def checked(tree: Tree, work: Callable[[], None]) -> Found:
     """The same; the tree must have found exactly what the oracle did, with every content."""
     found, wanted = observed(tree, work)
-    assert {one.path: states(one) for one in found.seen} == wanted
-    assert not found.not_covered
+    seen = {one.path: states(one) for one in found.seen}
+    wrong = {path: (seen.get(path), wanted.get(path)) for path in seen.keys() | wanted.keys() if seen.get(path) != wanted.get(path)}
+    assert not wrong, f"path: (found, really) {wrong}"
+    assert not found.not_covered, found.not_covered
     return found
 
 
@@ -166,13 +172,25 @@ def make(kind: str, place: Path) -> World:
 KINDS = ("plain", "git", "empty", "worktree", "submodule", "nested", "below")
 
 
-def settled(tree: Tree, seconds: float = 5) -> Tree:
-    """Wait until the tree is known and the copies are made."""
-    import time
-
-    assert tree.wait_ready(seconds) in (None, "limited")
-    until = time.monotonic() + seconds
-    while not tree.coverage().copied:
-        assert time.monotonic() < until, "no copies were made"
+def until(true: Callable[[], bool], seconds: float = 5) -> None:
+    """Wait for it."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come true"
         time.sleep(0.002)
+
+
+def settled(tree: Tree, seconds: float = 20) -> Tree:
+    """Wait until the tree is known and the copies are made; a tree that does not come so far is closed."""
+    try:
+        assert tree.wait_ready(seconds) in (None, "limited")
+        until(lambda: tree.coverage().copied, seconds)
+    except BaseException:
+        tree.close()
+        raise
+    OPEN.append(tree)
     return tree
+
+
+OPEN: list[Tree] = []
+"""The trees of a test; conftest.py closes them."""

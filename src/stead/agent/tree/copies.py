@@ -5,15 +5,17 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 from stead.agent.tree.index import Index
 from stead.agent.tree.reading import read
 from stead.agent.tree.repository import Held, Repositories
 from stead.agent.tree.reserve import Reserve, worth_of
 from stead.agent.tree.shots import Counts, Limits
-from stead.agent.tree.stamps import unpacked
+from stead.agent.tree.stamps import is_file, unpacked
 
 _PIECE = 1_000
+Outcome = Literal["done", "full", "later"]
 
 
 class Copier:
@@ -34,8 +36,9 @@ class Copier:
         self._limits, self._counts, self._lock, self._busy = limits, counts, lock, busy
         self._skips = _matcher(limits.skip)
 
-    def all(self) -> Iterator[None]:
-        """Copy what there is, in small steps: a step after some files that were looked at, and after each that was read."""
+    def all(self) -> Iterator[str | None]:
+        """Copy what there is, in small steps: a step after some files that were looked at, and after each that was read. Gives the
+        path of one that was being written to."""
         if self._limits.off:
             return
         for repository in self._repositories:
@@ -45,7 +48,7 @@ class Copier:
         clean: list[tuple[str, bytes, Held]] = []
         for number, (path, state) in enumerate(self._index.files()):
             if not number % _PIECE:
-                yield
+                yield None
             about = unpacked(state)
             if about.kind != "file" or about.size > self._limits.file_bytes:
                 continue
@@ -61,32 +64,35 @@ class Copier:
             for path, state, held in some:
                 if held not in whole and not self._skips(path):
                     self._consider(best, path, state)
-            yield
+            yield None
         for _, path in sorted(best, reverse=True):
-            if self.one(path) is False:
+            outcome = self.one(path)
+            if outcome == "full":
                 return
-            yield
+            yield path if outcome == "later" else None
 
-    def one(self, path: str) -> bool | None:
-        """Copy a file that is not known elsewhere. False when there is no room, None when there was nothing to do."""
+    def one(self, path: str, *, now: bool = False) -> Outcome:
+        """Copy a file that is not known elsewhere: `full` when there is no room, `later` when it is being written to. `now`: as it
+        is at this moment, whoever may be at work on it. A path with nothing to copy is `done`."""
         with self._lock:
             state = self._index.get(path)
-            if state is None or self._limits.off or self._busy(path):
-                return None
-            about = unpacked(state)
-            if about.kind != "file" or about.size > self._limits.file_bytes or self._reserve.get(path, state) is not None:
-                return None
+            if state is None or self._limits.off or not is_file(state):
+                return "done"
+            if unpacked(state).size > self._limits.file_bytes or self._reserve.get(path, state) is not None:
+                return "done"
+            if self._busy(path) and not now:
+                return "later"
             held = self._repositories.held(path, state)
         if (held is not None and self._repositories.whole([held])) or self._skips(path):
-            return None
+            return "done"
         self._counts.files_read += 1
         found = read(self._index.root / path, self._limits.file_bytes)
         if found is None or found.content is None:
-            return None
+            return "done"
         with self._lock:
-            if self._index.get(path) != found.state or self._busy(path):
-                return None  # it was written to meanwhile: what was read may be what a command made of it
-            return self._reserve.copy(path, found.state, found.digest, found.content)
+            if self._index.get(path) != found.state or (self._busy(path) and not now):
+                return "later"  # what was read may be what a command made of it
+            return "done" if self._reserve.copy(path, found.state, found.digest, found.content) else "full"
 
     def _consider(self, best: list[tuple[tuple[bool, int], str]], path: str, state: bytes) -> None:
         entry = (worth_of(path, unpacked(state), self._limits), path)

@@ -77,10 +77,10 @@ class Finder:
         for one in items:
             if one.now_file:
                 self._look_into(one)
-        items = [one for one in items if not (one.same and one.old and one.now and one.old.bits == one.now.bits and not one.origin)]
         for one in items:
             one.after = self._after(one)
-        seen = [Seen(one.path, self._before(one), one.after, one.origin.path if one.origin else None) for one in items]
+        changed = [one for one in items if not (one.same and one.old and one.now and one.old.bits == one.now.bits)]
+        seen = [Seen(one.path, self._before(one), one.after, one.origin.path if one.origin else None) for one in changed]
         for one in items:
             self._carry_on(one)
         return Found(sorted(seen, key=lambda s: s.path), sorted(_gaps(mark, seen), key=lambda gap: gap.path), mark.overflowed)
@@ -186,27 +186,36 @@ def _pair(items: list[Item]) -> None:
     """Find renames: an inode that left one path and came to another, as it was."""
     by_path = {one.path: one for one in items}
     left = {one.old.ino: one for one in items if one.old is not None and (one.now is None or one.now.ino != one.old.ino)}
-    for one in sorted(items, key=lambda one: one.path):
-        if one.now is None or (one.old is not None and one.old.ino == one.now.ino):
+    came = [one for one in items if one.now is not None and (one.old is None or one.old.ino != one.now.ino)]
+    inner = set[tuple[str, str]]()  # the folders, old and new, between which something moved
+    files = [one for one in came if one.now is not None and one.now.kind != "directory"]
+    folders = sorted((one for one in came if one.now is not None and one.now.kind == "directory"), key=lambda one: one.path)
+    for one in (*files, *reversed(folders), *folders):  # folders twice: what is in them tells of them, and what they are in
+        origin = left.get(one.now.ino) if one.now is not None and one.origin is None else None
+        if origin is None or origin.heir is not None or not _moved(origin, one, by_path, inner):
             continue
-        other = left.get(one.now.ino)
-        if other is not None and other.heir is None and other.old is not None and other.old.kind == one.now.kind:
-            if _moved(other, one, by_path):
-                one.origin, other.heir = other, one
+        one.origin, origin.heir = origin, one
+        inner.add((_above(origin.path), _above(one.path)))
 
 
-def _moved(origin: Item, one: Item, by_path: dict[str, Item]) -> bool:
+def _moved(origin: Item, one: Item, by_path: dict[str, Item], inner: set[tuple[str, str]]) -> bool:
     assert origin.old is not None and one.now is not None
+    if origin.old.kind != one.now.kind:
+        return False
     if one.now.kind == "file":
         return (origin.old.size, origin.old.mtime) == (one.now.size, one.now.mtime)
     if one.now.kind == "symlink":
         return origin.was.target == one.target and origin.old.mtime == one.now.mtime
-    # The number of a removed folder is soon another one's: it must have been moved, by itself or with the one above it.
+    # The number of a removed folder is soon another one's: an event, what is in it, or what it is in must speak for it.
     if one.mask & (inotify.CREATE | inotify.MOVED_TO):
         return not one.mask & inotify.CREATE
-    (above, _, name), (came_from, _, old_name) = one.path.rpartition("/"), origin.path.rpartition("/")
-    parent = by_path.get(above)
-    return name == old_name and parent is not None and parent.origin is not None and parent.origin.path == came_from
+    parent = by_path.get(_above(one.path))
+    with_parent = parent is not None and parent.origin is not None and parent.origin.path == _above(origin.path)
+    return (origin.path, one.path) in inner or (with_parent and origin.path.rpartition("/")[2] == one.path.rpartition("/")[2])
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _link(about: Stamp, target: str | None, state: bytes | None) -> Shot:

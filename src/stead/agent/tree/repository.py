@@ -111,6 +111,7 @@ class Repositories:
         """Raises nothing: where git's files cannot be read there is no repository. Reads no directory."""
         self._root = root
         self._all: dict[str, Repository] = {}
+        self._begun: set[str] = set()
         for above in (root, *root.parents):
             git_dir = _git_dir(above / ".git")
             if git_dir is not None:
@@ -123,8 +124,13 @@ class Repositories:
         if folder in self._all and (folder or self._all[""].name("") == b""):
             return
         git_dir = _git_dir(self._root / folder / ".git")
-        if git_dir is not None and len(self._all) < _MOST_REPOSITORIES:
-            self._all[folder] = Repository(self._root, folder, b"", git_dir)
+        if len(self._all) >= _MOST_REPOSITORIES:
+            return
+        if git_dir is None:  # just being made, it may be
+            self._begun.add(folder)
+            return
+        self._begun.discard(folder)
+        self._all[folder] = Repository(self._root, folder, b"", git_dir)
 
     def attributes(self, path: str) -> None:
         """A `.gitattributes` was seen at `path`."""
@@ -177,7 +183,11 @@ class Repositories:
         return [path for repository in self._all.values() for path in repository.paths()]
 
     def refresh(self) -> None:
-        """Read again those indexes of git that changed."""
+        """Read again those indexes of git that changed, and find repositories that were only begun when they were seen."""
+        for folder in list(self._begun):
+            self._begun.discard(folder)
+            if os.path.lexists(self._root / folder / ".git"):
+                self.add(folder)
         for repository in self._all.values():
             repository.refresh()
 

@@ -25,9 +25,13 @@ from stead.core.clock import Clock, SystemClock
 
 _BATCH = 500  # names a hold of the lock
 _STEPS = 20  # of the copies
+_COPIES = 50  # of files that changed, in a turn
+_COPY_EVERY = 0.2  # seconds
 _REST = 0.0005  # seconds between two pieces of background work, so that others have the interpreter
 _GATHER, _GATHER_BUSY = 0.03, 0.01  # seconds in which events come together
 _PENDING_MS = 100
+_TRIES = 10  # to have a queue of events, which all programs of a user share
+_LISTEN_EVERY = 5  # seconds between two more tries
 
 
 class Tree:
@@ -58,7 +62,8 @@ class Tree:
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
         self._pause = threading.Event()
-        self._copies: Iterator[None] | None = None
+        self._copies: Iterator[str | None] | None = None
+        self._not_before = self._deaf_until = 0.0
         self._wake_read, self._wake_write = -1, -1
 
     @property
@@ -121,6 +126,7 @@ class Tree:
             watched.copy_fresh(self._limits.fresh_files, self._clock.monotonic() + self._limits.fresh_seconds)
         elif watched.marks:  # another command runs: all of it may be its doing
             self._limits_seen(watched.apply)
+            watched.copy_fresh(self._limits.fresh_files, self._clock.monotonic() + self._limits.fresh_seconds)
         else:
             self._limits_seen(watched.catch_up)
 
@@ -204,8 +210,10 @@ class Tree:
 
     def _build(self) -> None:
         watched = self._watched
+        refused = place.refusal(self.root, self._home)
+        watch = watched.listen(_TRIES) if refused is None else None
         with watched.lock:
-            watched.open(place.refusal(self.root, self._home))
+            watched.open(refused, watch)
         self._look_at_all()
         with watched.lock:
             watched.built()
@@ -248,12 +256,14 @@ class Tree:
         with watched.lock:
             watched.drain()
             idle = not watched.marks
-            lost = idle and watched.lost()
+            lost = idle and (watched.lost() or self._listen_again(watched))
             if lost:
                 watched.ready.clear()
                 watched.overflow = False
             elif idle and watched.listens:
                 self._limits_seen(lambda: watched.apply(most=_BATCH))
+            if idle and watched.repositories is not None:  # while a command runs, git's index is what it was before
+                watched.repositories.refresh()
             pending = bool(watched.touched)
         if lost:
             self._look_at_all()
@@ -261,28 +271,45 @@ class Tree:
         if idle and not pending:
             pending = self._copy_changed(watched)
         self._go_on_copying(watched)
-        self._wait(idle, self._copies is not None or (idle and pending))
+        self._wait(idle, self._copies is not None or watched.again or (idle and pending))
+
+    def _listen_again(self, watched: Watched) -> bool:
+        """Where there was no queue to be had, there may be one by now: then everything is looked at once more."""
+        now = self._clock.monotonic()
+        if watched.listens or watched.limited is not None or now < self._deaf_until:
+            return False
+        self._deaf_until = now + _LISTEN_EVERY
+        watched.index.watch = watched.listen()
+        return watched.listens
 
     def _go_on_copying(self, watched: Watched) -> None:
-        """Some steps of the copies that are made once after the start."""
+        """Some steps of the copies that are made after the start, and when git's attributes changed."""
+        if watched.again and self._copies is None and watched.copier is not None:
+            watched.again, watched.copied = False, False
+            self._copies = watched.copier.all()
         for _ in range(_STEPS):
             if self._copies is None or self._closing.is_set():
                 return
-            if next(self._copies, self) is self:
+            step = next(self._copies, self)
+            if isinstance(step, str):
+                with watched.lock:
+                    watched.want(step)
+            elif step is self:
                 watched.copied, self._copies = True, None
 
     def _copy_changed(self, watched: Watched) -> bool:
-        """Copy some of the files that changed; whether there are more."""
-        if not watched.fresh or watched.repositories is None:
+        """Copy some of the files that changed; whether there are more. Not often, for files that are always written to."""
+        now = self._clock.monotonic()
+        if not watched.fresh or watched.repositories is None or now < self._not_before:
             return False
-        with watched.lock:
-            if not watched.marks:
-                watched.repositories.refresh()
         for repository in watched.repositories:
             if repository.index is not None:
                 repository.index.warm()
-        watched.copy_fresh(50)
-        return bool(watched.fresh)
+        more = len(watched.fresh) > _COPIES
+        watched.copy_fresh(_COPIES)
+        if not more:
+            self._not_before = now + _COPY_EVERY
+        return more
 
     def _wait(self, idle: bool, more: bool) -> None:
         if more:
@@ -290,12 +317,13 @@ class Tree:
             return
         if self._pause.wait(_GATHER if idle else _GATHER_BUSY):
             return
-        watch = self._watched.index.watch
+        watched = self._watched
+        watch = watched.index.watch
         waiting = select.poll()
         waiting.register(self._wake_read, select.POLLIN)
         if watch is not None and watch.fd >= 0:
             waiting.register(watch.fd, select.POLLIN)
-        waiting.poll(None if idle and not self._watched.marks else _PENDING_MS)
+        waiting.poll(None if idle and not watched.marks and not watched.fresh else _PENDING_MS)
         with suppress(OSError):
             os.read(self._wake_read, 64)
 

@@ -25,6 +25,8 @@ from stead.core.clock import Clock
 if TYPE_CHECKING:
     from stead.domain.changes import Why
 
+_TRY_EVERY = 0.02  # seconds
+
 
 class Watched:
     """See the module. Without events, or where the tree is `limited`, `compare` has to be called instead of `apply`."""
@@ -38,8 +40,10 @@ class Watched:
         self.marks: list[Mark] = []
         self.touched: dict[str, int] = {}
         self.stale: dict[str, int] = {}
-        self.fresh: dict[str, None] = {}
+        self.fresh: dict[str, int] = {}  # files whose content is wanted; the number says that it is wanted anew
+        self._wanted = 0
         self.copied = False
+        self.again = False  # what git says of its files may be of less worth by now: copies have to be made again
         self.overflow = False
         self._built = False
         self._looking = ("", 0)
@@ -60,17 +64,22 @@ class Watched:
 
     # ---- building ----
 
-    def open(self, refused: str | None) -> None:
-        """Find the repositories, and begin to listen where that is not refused. Reads no directory."""
+    def listen(self, tries: int = 1) -> Inotify | None:
+        """A queue to give to `open`; None where there is none to be had. May wait between two tries; does not need the lock."""
+        for _ in range(tries if self._events else 0):
+            try:
+                return Inotify()
+            except OSError:  # those that were closed are given back a little later
+                threading.Event().wait(_TRY_EVERY if tries > 1 else 0)
+        return None
+
+    def open(self, refused: str | None, watch: Inotify | None) -> None:
+        """Find the repositories, and listen where that is not refused. Without a queue the tree is compared. Reads no directory."""
         self.repositories = Repositories(self.index.root)
         self.copier = Copier(self.index, self.reserve, self.repositories, self.limits, self.counts, self.lock, self._busy)
+        self.index.watch = watch
         if refused is not None:
             self.limit(refused)
-        elif self._events:
-            try:
-                self.index.watch = Inotify()
-            except OSError:  # no more of them for this user: the tree is compared instead
-                self.index.watch = None
 
     def pieces(self) -> Iterator[int]:
         """Look at everything, quietly; a step after each folder or some files. The lock may be given up between two steps."""
@@ -136,6 +145,7 @@ class Watched:
                     self._met(path)
                     if name == ".git":
                         continue
+                    self.again = True
             if path:
                 touched[path] = touched.get(path, 0) | mask
 
@@ -145,11 +155,16 @@ class Watched:
 
     def apply(self, *, most: int | None = None, until: float | None = None) -> None:
         """Look at what was touched; at most so many paths, or until then (monotonic seconds): the rest stays in `touched`."""
+        index = self.index
+        # A folder may go before the look at what is in it: what else was that file is to be known then.
+        linked = {path: index.siblings(path, index.get(path)) for path in self.touched} if index.linked else {}
         for number, path in enumerate(sorted(self.touched)):
             if (most is not None and number >= most) or (until is not None and self._clock.monotonic() > until):
                 return
             self._look(path, self.touched.pop(path))
-        for path in self.index.pair():
+            for other in linked.get(path, set()) | index.siblings(path, index.get(path)):
+                self._look(other, inotify.MODIFY)
+        for path in index.pair():
             self._look(path, inotify.MODIFY)
 
     def compare(self) -> None:
@@ -184,14 +199,33 @@ class Watched:
             self.touched = {}
         self.copy_fresh(self.limits.fresh_files, until)
 
+    def want(self, path: str) -> None:
+        """What `path` holds is to be copied when there is time."""
+        self._wanted += 1
+        self.fresh[path] = self._wanted
+
     def copy_fresh(self, most: int, until: float | None = None) -> None:
-        """Copy files that changed, as far as git does not hold them."""
-        for path in list(self.fresh)[:most]:
-            if until is not None and self._clock.monotonic() > until:
+        """Copy files that changed, as far as git does not hold them. With `until`: a command is about to begin. Does not need the
+        lock; what is being written to stays in `fresh`."""
+        for path, number in list(self.fresh.items())[:most]:
+            if self.copier is None or (until is not None and self._clock.monotonic() > until):
                 return
-            self.fresh.pop(path, None)
-            if self.copier is not None:
-                self.copier.one(path)
+            outcome = self.copier.one(path, now=until is not None)
+            with self.lock:
+                if self.fresh.get(path) != number:
+                    continue
+                if outcome != "later":
+                    del self.fresh[path]
+                elif until is not None or not self.marks:  # it may have changed without a word
+                    self._look_without_word(path)
+                    if until is not None and self.copier.one(path, now=True) != "later":
+                        self.fresh.pop(path, None)
+
+    def _look_without_word(self, path: str) -> None:
+        if self.limited is not None:
+            self.index.place(path)
+        else:
+            self._look(path, inotify.MODIFY)
 
     def note(self, path: str, digest: str | None) -> None:
         """Our own tools read or wrote `path`; `digest`: the blob with its content."""
@@ -232,15 +266,9 @@ class Watched:
     def _look(self, path: str, mask: int) -> None:
         for mark in self.marks:
             mark.masks[path] = mark.masks.get(path, 0) | mask
-        old = self.index.get(path)
         self._looking = (path, mask)
         self.index.look(path, mask)
         self._looking = ("", 0)
-        if self.index.linked:
-            for other in self.index.siblings(path, old) | self.index.siblings(path, self.index.get(path)):
-                for mark in self.marks:
-                    mark.masks[other] = mark.masks.get(other, 0) | inotify.MODIFY
-                self.index.look(other)
 
     def _told(self, path: str, old: bytes | None, new: bytes | None, quiet: bool) -> None:
         if quiet and not self._built:
@@ -258,7 +286,7 @@ class Watched:
             if old == new:  # the same state may hide another content
                 self.reserve.forget(path)
             if self._built and not self.limits.off:
-                self.fresh[path] = None
+                self.want(path)
 
     def _journal(self, mark: Mark, path: str, old: bytes | None) -> None:
         if path in mark.old:

@@ -55,7 +55,7 @@ def house(data_dir: Path) -> Path:
 
 def test_sizes_by_table_session_and_kind(house: Path) -> None:
     found = stead("storage", "--json").json
-    assert set(found) == {"bytes", "tables", "blobs", "wal", "pending_purge", "sessions", "kinds"}
+    assert set(found) == {"bytes", "tables", "blobs", "wal", "pending_purge", "sessions", "kinds", "undo"}
     assert {"events", "sessions", "parts", "blobs"} <= set(found["tables"]) and all(size > 0 for size in found["tables"].values())
     assert found["blobs"] > 200_000 and found["pending_purge"] == 0
     assert sum(found["tables"].values()) + found["blobs"] <= found["bytes"] + found["wal"] + 8192

@@ -224,6 +224,8 @@ class Inside:
                 await asyncio.wait([run._task])
                 if not run._task.cancelled():
                     run._task.exception()
+        for tree in self.at._trees.values():
+            tree.close()
 
 
 async def _never(ask: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from stead.core.errors import SteadError
@@ -44,7 +44,10 @@ def apply(house: Stead, *, every: bool = False) -> int:
 
 
 def _apply(house: Stead, session: str, file_layer: Mapping[str, Any], every: bool) -> int:
-    sizes = _sizes(house)
+    sizes = cache(lambda: _sizes(house))
+
+    def size_of(digest: str) -> int:
+        return sizes().get(digest, 0)
 
     def limit(view: Any) -> int:
         try:
@@ -54,16 +57,17 @@ def _apply(house: Stead, session: str, file_layer: Mapping[str, Any], every: boo
         policy = _policy(view, about, file_layer)
         if policy is None or about.pinned or rewinds.open_in(view, session) is not None:
             return 0
-        return trims.cut(view, session, policy, house.store.clock.now(), sizes)
+        return trims.cut(view, session, policy, house.store.clock.now(), size_of)
 
     def job(tx: Tx) -> int:
         upto = limit(tx)  # once more: others work meanwhile
-        return trims.trim(tx, session, upto, sizes, every=every) if upto else 0
+        return trims.trim(tx, session, upto, size_of, every=every) if upto else 0
 
     with house.store.view() as view:
         upto = limit(view)
         if not upto or not trims.left(view, session, upto, every=every):
             return 0
+    sizes()  # looks into a folder, so not in the job
     return house.store.write(job)
 
 
@@ -72,11 +76,11 @@ def _policy(view: Any, session: sessions.Session, file_layer: Mapping[str, Any])
     return settings.retention_of(values["retention"].value)
 
 
-def _sizes(house: Stead) -> Callable[[str], int]:
+def _sizes(house: Stead) -> dict[str, int]:
     """What blobs take, in bytes."""
     with house.store.view() as view:
         rows = {digest: int(size) for digest, size in view.q("SELECT hash, stored FROM blobs")}
-    return lambda digest: rows.get(digest) or house.store.blobs.file_size(digest)
+    return {**rows, **dict(house.store.blobs.files())}
 
 
 def free(house: Stead) -> int:
@@ -96,8 +100,8 @@ def free(house: Stead) -> int:
 
 
 def revert(house: Stead, *, by: str = LOCAL_ACTOR) -> dict[str, int]:
-    """Revert every trim whose time of grace is not over, exactly: `{"changes", "sessions"}`. Durable when it returns. What comes back
-    is not trimmed by the policy again; `apply(every=True)` does."""
+    """Revert every trim whose time of grace is not over, exactly: `{"changes", "sessions"}`. Durable when it returns. What comes
+    back is not trimmed by the policy again; `apply(every=True)` does."""
     now = house.store.clock.now()
     back = house.store.write(lambda tx: trims.untrim(tx, now), actor=by)
     return {"changes": sum(one.changes for one in back), "sessions": len({one.session for one in back})}

@@ -119,6 +119,13 @@ class Tx:
             self.put(prepared)
         return packed.value
 
+    def unname(self, seq: int, stream: str) -> None:
+        """Take the blobs that an event names as `blob` out of it, for good; all else it says stays. Idempotent. The caller
+        appends what says so, and its projectors make of the rows what a rebuild would give."""
+        row = self.one("SELECT data FROM events WHERE seq=? AND stream=?", seq, stream)
+        if row is not None:
+            self.q("UPDATE events SET data=? WHERE seq=?", dumps(_unnamed(loads(row[0]))), seq)
+
     def forget_stream(self, stream: str) -> None:
         """Remove a stream's events and refuse every later write to it (I10). The caller appends what must be remembered."""
         self.q("INSERT INTO tombstones(stream, seq) VALUES(?,?) ON CONFLICT(stream) DO NOTHING", stream, self._next)
@@ -129,6 +136,12 @@ class Tx:
     def next_seq(self) -> int:
         """The `seq` that the next event will have."""
         return self._next
+
+
+def _unnamed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _unnamed(item) for key, item in value.items() if key != "blob"}
+    return [_unnamed(item) for item in value] if isinstance(value, list) else value
 
 
 def last_seq(view: Reads, stream: str) -> int:

@@ -100,8 +100,8 @@ class ChangeKept(Fact):
 
 @event("change.trimmed")
 class ChangeTrimmed(Fact):
-    """The undo data of the session's changes up to the `seq` `upto` is given up; until it is freed that can be reverted. `all`: also
-    of changes that a revert had spared. `bytes`: what their contents take that no other change needs."""
+    """The undo data of the session's changes up to the `seq` `upto` is given up; until it is freed that can be reverted. `all`:
+    also of changes that a revert had spared. `bytes`: what their contents take that no other change needs."""
 
     upto: int
     changes: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from stead.domain.changes.events import ChangeFreed, ChangeTrimmed, ChangeUntrimmed, TrimsTold
 from stead.domain.sessions import last_user
@@ -25,7 +25,8 @@ _SHARE = 200
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """One trim of a session: `changes` that it made unavailable, with `bytes` of contents that nothing else needed; `created` in ms."""
+    """One trim of a session: `changes` that it made unavailable, with `bytes` of contents that no other change needed; `created` in
+    ms."""
 
     seq: int
     session: str
@@ -45,7 +46,7 @@ class Trim:
 def trims(view: Reads, *states: str) -> list[Trim]:
     """The trims in these states (all of them without), oldest first."""
     rows = view.q("SELECT seq, session, upto, changes, bytes, created, state, told FROM trims ORDER BY seq")
-    return [Trim(*row[:7], bool(row[7])) for row in rows if not states or row[6] in states]
+    return [Trim(*cast(Any, (*row[:7], bool(row[7])))) for row in rows if not states or row[6] in states]
 
 
 def untrimmed_sessions(view: Reads) -> list[str]:

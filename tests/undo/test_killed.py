@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stead.app.undo import Wish, plan_undo, undo
-from stead.domain import rewinds
+from stead.domain import changes, rewinds
 from stead.store import faults
 from tests.agent.house import house
 from tests.crash.places import quick_folder
@@ -38,6 +38,8 @@ async def lived(tmp_path: Path) -> tuple[str, dict[str, tuple[str, int, str]], d
             write("deep/er/made", "x\n"),
         )
         assert here.session is not None
+        with here.at.store.view() as view:
+            assert changes.uncovered(view, here.session) == []
         return here.session, before, tree(here.folder)
 
 

@@ -215,18 +215,19 @@ def _renames(items: list[Item], scope: Scope) -> list[Item]:
 
 
 def _ordered(items: list[Item]) -> list[Item]:
-    """What goes before what comes; the innermost first to go, the outermost first to come. What is renamed away goes with that."""
+    """Files go before what comes, folders are made from the outside, and go from the inside at the very end: a file that is
+    renamed may lie in one until then."""
     away = {item.origin for item in items if item.origin is not None}
 
     def key(item: Item) -> tuple[int, int, str]:
-        depth = item.path.count("/")
-        if item.want.state["kind"] == "absent" and item.path not in away:
-            return (1, -depth, item.path) if item.have["kind"] == "directory" else (0, -depth, item.path)
-        if item.path in away:
-            return 4, depth, item.path
-        if item.have["kind"] == "directory" and item.want.state["kind"] != "directory":
-            return 1, -depth, item.path
-        return (2 if item.want.state["kind"] == "directory" else 3), depth, item.path
+        depth, had, comes = item.path.count("/"), item.have["kind"], item.want.state["kind"]
+        if comes == "absent":
+            return (5, -depth, item.path) if had == "directory" else (4 if item.path in away else 0, -depth, item.path)
+        if comes == "directory":
+            return 1, depth, item.path
+        if item.origin is not None:
+            return 2, depth, item.path
+        return (3, -depth, item.path) if had == "directory" else (4, depth, item.path)
 
     return sorted(items, key=key)
 

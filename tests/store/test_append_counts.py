@@ -70,7 +70,7 @@ def test_without_checkpoints_a_batch_is_exactly_one_sync_of_the_log(house: Store
     counting.clear()
     commits: list[int] = []
     house.listen(lambda events: commits.append(len(events)))
-    alone = RECYCLE_COMMITS + scale(1_000)  # nothing of ours brings it into the database either
+    alone = RECYCLE_COMMITS + scale(400)  # nothing of ours brings it into the database either
     for n in range(alone):
         house.write(part(0, n))
     assert counting.syncs == ["wal"] * alone

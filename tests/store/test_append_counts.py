@@ -74,7 +74,7 @@ def test_without_checkpoints_a_batch_is_exactly_one_sync_of_the_log(house: Store
     for n in range(alone):
         house.write(part(0, n))
     assert counting.syncs == ["wal"] * alone
-    asyncio.run(clients(house, 20 + scale(100), first=alone))
+    asyncio.run(clients(house, 20 + scale(5), first=alone))
     assert counting.syncs == ["wal"] * len(commits)
     assert max(commits) > 1  # jobs that waited shared one
     assert counting.written["db"] == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +11,15 @@ from stead.domain.changes import trims
 from stead.domain.people import LOCAL_ACTOR
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections import Counter
+    from collections.abc import Callable, Mapping
 
     from stead.app.house import Stead
     from stead.domain.settings import Retention
+    from stead.store.database import Reads
     from stead.store.log import Tx
+
+    _Known = tuple[dict[str, int], Counter[str]]
 
 GIB = 1 << 30
 DAY_MS = 24 * 60 * 60 * 1000
@@ -29,6 +32,8 @@ def at_start(house: Stead) -> None:
         free(house)
         apply(house)
     except SteadError:
+        import logging
+
         logging.getLogger("stead").warning("undo data could not be trimmed", exc_info=True)
 
 
@@ -40,16 +45,12 @@ def apply(house: Stead, *, every: bool = False) -> int:
         if file_layer.get("retention", "keep") == "keep" and not settings.retained(view):
             return 0
         found = trims.untrimmed_sessions(view)
-    return sum(_apply(house, session, file_layer, every) for session in found)
+    known = cache(lambda: (_sizes(house), _references(house)))
+    return sum(_apply(house, session, file_layer, every, known) for session in found)
 
 
-def _apply(house: Stead, session: str, file_layer: Mapping[str, Any], every: bool) -> int:
-    sizes = cache(lambda: _sizes(house))
-
-    def size_of(digest: str) -> int:
-        return sizes().get(digest, 0)
-
-    def limit(view: Any) -> int:
+def _apply(house: Stead, session: str, file_layer: Mapping[str, Any], every: bool, known: Callable[[], _Known]) -> int:
+    def limit(view: Reads) -> int:
         try:
             about = sessions.get(view, session)
         except SteadError:  # deleted meanwhile
@@ -57,21 +58,29 @@ def _apply(house: Stead, session: str, file_layer: Mapping[str, Any], every: boo
         policy = _policy(view, about, file_layer)
         if policy is None or about.pinned or rewinds.open_in(view, session) is not None:
             return 0
-        return trims.cut(view, session, policy, house.store.clock.now(), size_of)
-
-    def job(tx: Tx) -> int:
-        upto = limit(tx)  # once more: others work meanwhile
-        return trims.trim(tx, session, upto, size_of, every=every) if upto else 0
+        return trims.cut(view, session, policy, house.store.clock.now(), lambda digest: known()[0].get(digest, 0))
 
     with house.store.view() as view:
         upto = limit(view)
         if not upto or not trims.left(view, session, upto, every=every):
             return 0
-    sizes()  # looks into a folder, so not in the job
-    return house.store.write(job)
+    sizes, references = known()  # looks into a folder and through a table, so not in the job
+
+    def job(tx: Tx) -> tuple[int, Counter[str]]:
+        upto = limit(tx)  # once more: others work meanwhile
+        return trims.trim(tx, session, upto, lambda digest: sizes.get(digest, 0), references, every=every)
+
+    count, gone = house.store.write(job)
+    references.subtract(gone)
+    return count
 
 
-def _policy(view: Any, session: sessions.Session, file_layer: Mapping[str, Any]) -> Retention | None:
+def _references(house: Stead) -> Counter[str]:
+    with house.store.view() as view:
+        return trims.references(view)
+
+
+def _policy(view: Reads, session: sessions.Session, file_layer: Mapping[str, Any]) -> Retention | None:
     values = settings.effective(view, project=session.project, session=session.id, file_layer=file_layer)
     return settings.retention_of(values["retention"].value)
 
@@ -110,7 +119,7 @@ def revert(house: Stead, *, by: str = LOCAL_ACTOR) -> dict[str, int]:
 def announcement(house: Stead) -> str | None:
     """A sentence on what was trimmed since somebody was last told; None for nothing. It is said once."""
     with house.store.view() as view:
-        if all(one.told for one in trims.trims(view)):
+        if not trims.untold(view):
             return None
     try:
         news = house.store.write(trims.tell)

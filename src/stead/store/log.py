@@ -98,20 +98,29 @@ class Tx:
 
     def put(self, prepared: Prepared) -> str:
         """Store a blob that `Blobs.prepare` made ready; idempotent. Gives its hash."""
-        if prepared.base is not None and not self.has_blob(prepared.base):  # collected since it was made ready
-            prepared = prepared.whole()
-        stored = prepared.stored
-        row = (prepared.hash, prepared.size, len(stored or b""), prepared.codec, stored, prepared.base, self.now)
+        again = prepared.known and self.q("UPDATE blobs SET touched=? WHERE hash=? RETURNING hash", self.now, prepared.hash)
+        if not again:
+            self._insert(prepared)
+        faults.point("log.blob_put")
+        return prepared.hash
+
+    def _insert(self, prepared: Prepared) -> None:
+        """Store its row. Codec, bytes and base of one that is there belong together: they stay, or all are exchanged."""
+        base = prepared.base
+        if prepared.known or (base is not None and not self.one("SELECT 1 FROM blobs WHERE hash=? AND base IS NULL", base)):
+            prepared = prepared.whole()  # collected since it was made ready
+        row = (prepared.hash, prepared.size, prepared.taken, prepared.codec, prepared.stored, prepared.base, self.now)
+        if prepared.mends:
+            then = "stored=excluded.stored, codec=excluded.codec, data=excluded.data, base=excluded.base"
+        else:  # a file that was found damaged may have been written anew in another form
+            files = "blobs.data IS NULL AND blobs.base IS NULL AND excluded.data IS NULL AND excluded.base IS NULL"
+            then = ", ".join(f"{name}=CASE WHEN {files} THEN excluded.{name} ELSE blobs.{name} END" for name in ("codec", "stored"))
         self._conn.q(
             "INSERT INTO blobs(hash, size, stored, codec, data, base, touched) VALUES(?,?,?,?,?,?,?)"
-            " ON CONFLICT(hash) DO UPDATE SET touched=excluded.touched,"
-            # a file that was found damaged may have been written anew in another form
-            " codec=CASE WHEN blobs.data IS NULL AND excluded.data IS NULL THEN excluded.codec ELSE blobs.codec END",
+            f" ON CONFLICT(hash) DO UPDATE SET touched=excluded.touched, {then}",
             row,
         )
         self.written += len(prepared.stored or b"")
-        faults.point("log.blob_put")
-        return prepared.hash
 
     def unpack(self, packed: Packed) -> Any:
         """Store the blobs of a packed value and give the value that refers to them."""

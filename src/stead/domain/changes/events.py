@@ -169,6 +169,7 @@ FEATURE = Feature(
         "changes_undone": "changes(undone)",
         "changes_trimmed": "changes(trimmed)",
         "trims_state": "trims(state)",
+        "trims_told": "trims(told)",
         "uncovered_session": "uncovered(session, seq)",
     },
 )

@@ -7,12 +7,13 @@ any more. `change.untrimmed` instead makes them what they were, and a policy spa
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from stead.domain.changes.events import ChangeFreed, ChangeTrimmed, ChangeUntrimmed, TrimsTold
-from stead.domain.sessions import last_user
+from stead.domain.sessions import get, last_user
 from stead.domain.settings import Retention
 from stead.store.database import Reads
 from stead.store.log import Tx
@@ -43,10 +44,22 @@ class Trim:
         return self.created + GRACE_MS
 
 
+_COLUMNS = "seq, session, upto, changes, bytes, created, state, told"
+
+
 def trims(view: Reads, *states: str) -> list[Trim]:
     """The trims in these states (all of them without), oldest first."""
-    rows = view.q("SELECT seq, session, upto, changes, bytes, created, state, told FROM trims ORDER BY seq")
-    return [Trim(*cast(Any, (*row[:7], bool(row[7])))) for row in rows if not states or row[6] in states]
+    where = f"WHERE state IN ({','.join('?' * len(states))})" if states else ""
+    return [_trim(row) for row in view.q(f"SELECT {_COLUMNS} FROM trims {where} ORDER BY seq", *states)]
+
+
+def untold(view: Reads) -> list[Trim]:
+    """The trims of which nobody was told yet, oldest first."""
+    return [_trim(row) for row in view.q(f"SELECT {_COLUMNS} FROM trims WHERE told=0 ORDER BY seq")]
+
+
+def _trim(row: tuple[Any, ...]) -> Trim:
+    return Trim(*cast(Any, (*row[:7], bool(row[7]))))
 
 
 def untrimmed_sessions(view: Reads) -> list[str]:
@@ -70,6 +83,8 @@ def cut(view: Reads, session: str, policy: Retention, now: int, size_of: Callabl
 def _nth_user(view: Reads, session: str, count: int) -> int | None:
     """The number of the oldest of the newest `count` messages of the user; None where there are no more than these."""
     at: int | None = None
+    if get(view, session).messages <= count:
+        return None
     for _ in range(count):
         at = last_user(view, session, before=at)
         if at is None:
@@ -108,29 +123,28 @@ def left(view: Reads, session: str, upto: int, *, every: bool = False) -> bool:
     return view.one(f"SELECT 1 FROM changes WHERE {where} LIMIT 1", session, upto, int(every)) is not None
 
 
-def trim(tx: Tx, session: str, upto: int, size_of: Callable[[str], int], *, every: bool = False) -> int:
-    """Give up the undo data of the session's changes up to `upto`, and give how many these are; nothing is written for none.
-    `every`: also those that a revert spared. What is not known to have happened, or says nothing of contents, is passed over."""
+def references(view: Reads) -> Counter[str]:
+    """How many sides of changes that are not trimmed name each blob."""
+    rows = view.q("SELECT before_blob, after_blob FROM changes WHERE trimmed IS NULL")
+    return Counter(blob for row in rows for blob in row if blob is not None)
+
+
+def trim(
+    tx: Tx, session: str, upto: int, size_of: Callable[[str], int], known: Counter[str], *, every: bool = False
+) -> tuple[int, Counter[str]]:
+    """Give up the undo data of the session's changes up to `upto`. Gives how many these are, and what they name; nothing is written
+    for none. `known` are the references that there are, for the sum of bytes. `every`: also those that a revert spared. A change
+    that is not known to have happened is passed over."""
     rows = tx.q(
         "SELECT before_blob, after_blob FROM changes WHERE session=? AND seq<=? AND trimmed IS NULL AND state<>'captured'"
         " AND spared<=?",
         *(session, upto, int(every)),
     )
-    named = {blob for row in rows for blob in row if blob is not None}
-    if not rows:
-        return 0
-    kept = {
-        blob
-        for row in tx.q(
-            "SELECT before_blob, after_blob FROM changes WHERE trimmed IS NULL"
-            " AND NOT (session=? AND seq<=? AND state<>'captured' AND spared<=?)",
-            *(session, upto, int(every)),
-        )
-        for blob in row
-    }
-    size = sum(size_of(blob) for blob in named - kept)
-    tx.append(session, ChangeTrimmed(upto=upto, changes=len(rows), bytes=size, all=every))
-    return len(rows)
+    named = Counter(blob for row in rows for blob in row if blob is not None)
+    if rows:
+        size = sum(size_of(blob) for blob, count in named.items() if known[blob] <= count)
+        tx.append(session, ChangeTrimmed(upto=upto, changes=len(rows), bytes=size, all=every))
+    return len(rows), named
 
 
 def untrim(tx: Tx, now: int) -> list[Trim]:
@@ -159,7 +173,7 @@ def free(tx: Tx, trim: int) -> bool:
 
 def tell(tx: Tx) -> list[Trim]:
     """The trims of which nobody was told yet; from then on somebody was."""
-    found = [one for one in trims(tx) if not one.told]
+    found = untold(tx)
     if found:
         tx.append("system", TrimsTold(upto=found[-1].seq))
     return [one for one in found if one.state == "open"]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from stead.core.errors import SteadError
 from stead.core.events import decode
 from stead.core.parts import PatchFile, PatchPart
 from stead.domain import asks, changes, partials, queue, runs, sessions
@@ -93,6 +94,8 @@ def interrupt(tx: Tx, left: Left, fate: Fate | None = None) -> bool:
     run = left.run
     if not runs.held(tx, run):
         return False
+    if runs.get(tx, run.id).message != run.message:  # it was steered since somebody looked at it
+        raise SteadError("conflict", f"Run {run.id} went on meanwhile.")
     if fate is not None:
         queue.hold_session(tx, run.session, HELD)
         end(tx, left, fate[0], why=ABORTED if fate[0] == "aborted" else ENDED, error=fate[1])

@@ -52,9 +52,11 @@ def close_run(store: Store, life: Life, run: runs.Run, fate: Fate | None, *, fou
     from stead.agent import closing
 
     def left() -> closing.Left:
-        return closing.look(store, run, until=life.last_seen(run.owner), found=found)
+        with store.view() as view:
+            now = runs.get(view, run.id)  # it may have gone on since
+        return closing.look(store, now, until=life.last_seen(run.owner), found=found)
 
-    for known in (left, lambda: closing.Left(run)):
+    for known in (left, left, lambda: closing.Left(run)):
         try:
             gathered = known()
             store.write(lambda tx, gathered=gathered: closing.interrupt(tx, gathered, fate))  # type: ignore[misc]

@@ -113,9 +113,10 @@ def close_answer(tx: Tx, run: Run) -> None:
 
 
 def close_run(tx: Tx, run: Run) -> None:
-    """Nothing of the run is open any more."""
-    close_answer(tx, run)
-    tx.q("DELETE FROM open_tool_calls WHERE session=? AND message=?", run.session, run.message)
+    """Nothing of the run is open any more, in whichever of its messages."""
+    close_model_call(tx, run)
+    tx.q("DELETE FROM partials WHERE session=? AND run=?", run.session, run.id)
+    tx.q("DELETE FROM open_tool_calls WHERE session=? AND run=?", run.session, run.id)
 
 
 def open_parts(view: Reads, session: str, message: int) -> list[tuple[int, dict[str, Any]]]:

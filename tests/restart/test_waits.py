@@ -84,8 +84,8 @@ async def test_b090_an_approval_outlives_its_process_and_the_run_goes_on_behind_
         assert (on.id, result["outcome"], result["result"]) == (run, "done", "end")
         assert (folder / "log").read_text() == "one\ntwo\n" and (folder / "new.txt").read_text() == "hi\n"
         assert [part["status"] for part in tools(at, run)] == ["done"] * 4
-        (patch,) = [part for part in parts(at, run) if part["type"] == "patch"]  # the whole step, both sides of the wait
-        assert sorted(one["path"] for one in patch["files"]) == ["calc.py", "new.txt"]
+        patches = [sorted(one["path"] for one in part["files"]) for part in parts(at, run) if part["type"] == "patch"]
+        assert patches == [["log"], ["calc.py", "log", "new.txt"]]  # of the second step whole, both sides of the wait
         assert run_of(at, run).epoch == 2
         check(at)
 
@@ -179,7 +179,7 @@ async def test_a_refusal_with_its_reason_reaches_the_model(tmp_path: Path) -> No
         assert edit["status"] == "denied" and "not that file" in edit["error"]
         at.answer(open_asks(at)[0].id, {"allow": True})
         assert (await (await at.resume(run.session)).result())["outcome"] == "done"
-        assert [one["path"] for one in at.run_json(run.id)["changes"]] == ["new.txt"]
+        assert [one["path"] for one in at.run_json(run.id)["changes"]] == ["log", "new.txt"]
 
 
 async def test_b093_a_grant_for_the_session_ends_with_its_process_and_never_widens(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ async def test_what_waits_is_put_to_the_person_where_the_run_goes_on(tmp_path: P
         (ask,) = open_asks(at)
         result = await (await at.resume(run.session, on_ask=person)).result()
         assert result["outcome"] == "done" and seen[0] == ask.id and len(seen) == 2
-        assert len(events(at, run.session, "ask.opened")) == 2 and kinds(at, run).count("patch") == 1
+        assert len(events(at, run.session, "ask.opened")) == 2 and kinds(at, run).count("patch") == 2
         check(at)
 
 

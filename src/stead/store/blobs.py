@@ -1,64 +1,44 @@
-"""Content-addressed bytes: SHA-256 of the content is the name, zstd the form; small ones in the database, large ones in files.
+"""Content-addressed bytes: SHA-256 of the content is the name, zstd the form; small ones in the database, large ones in files. A
+version of a file may be stored as what differs from another one, its key (`deltas.py`).
 
-Write order (I4): a large blob's file is durable before its row, the row commits with or before the event that names it.
+Write order (I4): a large blob's file is durable before its row, the row commits with or before the event that names it; a delta has
+a row only beside that of its base, which is stored whole.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from stead.core.errors import SteadError
-from stead.core.text import cut_bytes
 from stead.store import deltas, faults
+from stead.store.blobfiles import Files, Hold, name_of
 from stead.store.codec import compress, decompress
+from stead.store.packing import HEAD_BYTES, MOVED_TEXT_BYTES, packed, unpacked
 
 if TYPE_CHECKING:
     from stead.store.database import Row
 
+__all__ = ["HEAD_BYTES", "IN_DATABASE_BYTES", "MOVED_TEXT_BYTES", "STREAMED_BYTES", "Blobs", "Hold", "Packed", "Prepared"]
+
 IN_DATABASE_BYTES = 64 << 10
 STREAMED_BYTES = 16 << 20
 """A file with more is read and written piece by piece."""
-MOVED_TEXT_BYTES = 8 << 10
-HEAD_BYTES = 1 << 10
-# A packed value stays well below the cap of an event, whatever stands beside it.
-PACKED_BYTES = 48 << 10
+REMEMBERED_BYTES = 4 << 20
 
 _ZSTD = "zstd"
 _RAW = "raw"
 _DELTA = "delta"
 
 
-class Hold:
-    """A share in the file of a blob, until the value goes: `Blobs.discard` removes no file of which somebody has one."""
-
-    __slots__ = ("_fd",)
-
-    def __init__(self, path: Path) -> None:
-        """Raises `OSError` when there is no such file."""
-        self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with suppress(OSError):  # where nothing can be locked nothing is collected either
-            fcntl.flock(self._fd, fcntl.LOCK_SH)
-
-    def stands(self, path: Path) -> bool:
-        """Whether the file still has its name: it may have been removed just before it was held."""
-        return _is_file(self._fd, path)
-
-    def __del__(self) -> None:
-        with suppress(AttributeError, OSError):
-            os.close(self._fd)
-
-
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A blob ready to be stored by `Tx.put`: hashed and compressed; `stored` is None when its bytes already lie in a file, which
-    nobody collects for as long as this value lives."""
+    nobody collects for as long as this value lives, or in the database."""
 
     hash: str
     size: int
@@ -68,12 +48,19 @@ class Prepared:
     base: str | None = None
     """The blob of which this one is a delta."""
     content: bytes | None = field(default=None, compare=False, repr=False)
-    """Of a delta: all of it, should its base be gone by the time it is stored."""
+    """All of it, of a delta and of what is `known`: should its base, or its row, be gone by the time it is stored."""
+    taken: int = field(default=0, compare=False)
+    """The bytes that it takes as it is stored."""
+    known: bool = field(default=False, compare=False)
+    """It was found stored and whole: nothing is left to do for `put` if it still is."""
+    mends: bool = field(default=False, compare=False)
+    """It was found stored and damaged: its row is written anew."""
 
     def whole(self) -> Prepared:
         """The same, by itself, in the database."""
         assert self.content is not None
-        return Prepared(self.hash, self.size, _ZSTD, compress(self.content))
+        codec, stored = _smaller(self.content)
+        return Prepared(self.hash, self.size, codec, stored, taken=len(stored), mends=self.mends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,278 +76,250 @@ class Blobs:
 
     def __init__(self, folder: Path | None, find: Callable[[str], Row | None], weigh: Callable[[str], tuple[int, int]]) -> None:
         """`find` gives codec, stored bytes, size and base of a blob; `weigh` what a blob and what all deltas on it take (bytes)."""
-        self._folder = folder
+        self._files = Files(folder) if folder is not None else None
         self._find = find
         self._weigh = weigh
+        self._last: tuple[bytes, bytes] | None = None
 
     def has(self, digest: str) -> bool:
         """Whether a blob of this hash is stored."""
         return self._find(digest) is not None
 
-    def prepare_stream(self, file: BinaryIO) -> Prepared:
-        """Like `prepare`, of all that can be read from an open file. Of a large one never more than some MiB are in memory,
-        where there is a folder."""
-        first = file.read(STREAMED_BYTES)
-        if self._folder is None or len(first) < STREAMED_BYTES:
-            return self.prepare(first + file.read())
-        from stead.store import streams
-        from stead.store.safefile import private_folder, sync_folder
-
-        digest, size, name = streams.keep(self._folder, first, file)
-        temp, path = self._folder / name, self._path(digest)
-        while True:
-            if (hold := _held(path)) is None:
-                private_folder(path.parent)
-                os.rename(temp, path)
-                sync_folder(path.parent)
-                hold = _held(path)
-            if hold is not None and hold.stands(path):
-                temp.unlink(missing_ok=True)  # it is there where the same content was stored before
-                row = self._find(digest)
-                faults.point("blobs.file_durable")
-                return Prepared(digest, size, str(row[0]) if row is not None else _ZSTD, None, hold)
-
-    def chunks(self, digest: str) -> Iterator[bytes]:
-        """The content of a blob in pieces of at most 1 MiB; raises as `get` does, at the latest before the last one."""
-        row = self._find(digest)
-        if row is not None and row[0] == _ZSTD and row[1] is None and row[2] > STREAMED_BYTES:
-            from stead.store import streams
-
-            yield from streams.pieces(self._path(digest), digest)
-            return
-        content = self.get(digest)
-        for at in range(0, len(content), 1 << 20):
-            yield content[at : at + (1 << 20)]
+    # --- to be stored ---------------------------------------------------------------------------------------------------------
 
     def prepare(self, content: bytes, *, after: str | None = None) -> Prepared:
         """Hash and compress `content`, and write it to its file if it is large. Call it outside of jobs.
 
         `after`: the hash of what the same file held before. Where that is stored, and much of it is still there, only what differs
         from its key version is: one of the versions of a file, stored whole. The next one becomes the key when the deltas on it
-        take as much as it does itself; so any version is two decompressions away.
+        take as much as it does itself; so any version is two decompressions away. What is stored already is read, and stored anew
+        if it is damaged.
         """
         digest = hashlib.sha256(content).hexdigest()
-        if after is not None and after != digest and deltas.LEAST_BYTES <= len(content) <= deltas.MOST_BYTES:
-            delta = None if self.has(digest) else self._delta(digest, content, after)
-            if delta is not None:
-                return delta
-        packed = compress(content)
-        codec, stored = (_ZSTD, packed) if len(packed) < len(content) else (_RAW, content)
-        if self._folder is None or len(stored) <= IN_DATABASE_BYTES:
-            return Prepared(digest, len(content), codec, stored)
-        kept, hold = self._keep(digest, codec, stored)
-        faults.point("blobs.file_durable")
-        return Prepared(digest, len(content), kept, None, hold)
+        row = self._find(digest)
+        if row is not None and _in_own_file(row):
+            if self._files is not None and (found := self._files.found(digest, partial(_form_of, digest=digest))) is not None:
+                return Prepared(digest, len(content), found[0], None, found[1], taken=self.file_size(digest))
+        elif row is not None:
+            if self._gives(row, content):
+                return Prepared(digest, len(content), str(row[0]), None, content=content, known=True)
+            return self._whole(digest, content, mends=True)
+        if row is None and after is not None and (delta := self._delta(digest, content, after)) is not None:
+            return delta
+        return self._whole(digest, content)
 
-    def _delta(self, digest: str, content: bytes, after: str) -> Prepared | None:
-        """The content as a delta on the key of `after`; None where it is better stored whole."""
-        row = self._find(after)
-        if row is None:
-            return None
-        key = str(row[3]) if row[3] is not None else after
-        try:
-            base = self.get(key)
-        except SteadError:  # damaged, or gone in this moment
-            return None
-        if not deltas.LEAST_BYTES <= len(base) <= deltas.MOST_BYTES:
-            return None
-        delta = deltas.encode(content, base)
-        taken, on_it = self._weigh(key)
-        if len(delta) > IN_DATABASE_BYTES or len(delta) * 4 > taken * 3 or on_it + len(delta) > taken:
-            return None
-        return Prepared(digest, len(content), _DELTA, delta, None, key, content)
+    def prepare_stream(self, file: BinaryIO, *, most: int | None = None) -> Prepared:
+        """Like `prepare`, of all that can be read from an open file. Of a large one never more than some MiB are in memory,
+        where there is a folder. Raises `bad_value` where there are more than `most` bytes."""
+        from stead.store import streams
+
+        first = file.read(STREAMED_BYTES)
+        if self._files is None or len(first) < STREAMED_BYTES:
+            content = first + file.read(-1 if most is None else max(0, most - len(first)) + 1)
+            if most is not None and len(content) > most:
+                raise streams.too_large(most)
+            return self.prepare(content)
+        with streams.incoming(self._files.folder, first, file, most) as new:
+            row = self._find(new.hash)
+            mends = row is not None and row[3] is not None
+            if mends:
+                try:
+                    return Prepared(new.hash, new.size, _DELTA, None, content=self.get(new.hash), known=True)
+                except SteadError:  # damaged
+                    pass
+            codec, hold = self._files.keep(new.hash, partial(_form_of, digest=new.hash), new.move, _ZSTD)
+        faults.point("blobs.file_durable")
+        return Prepared(new.hash, new.size, codec, None, hold, taken=self.file_size(new.hash), mends=mends)
 
     def remade(self, digest: str, on: str | None) -> Prepared:
-        """A stored blob in another form: as a delta on `on` where that is worth it, else whole. Raises as `get` does."""
+        """A stored blob in another form: as a delta on the key of `on` where that is worth it, else whole. Raises as `get` does."""
         content = self.get(digest)
-        return (self._delta(digest, content, on) if on is not None else None) or self.prepare(content)
+        return (self._delta(digest, content, on) if on is not None else None) or self._whole(digest, content)
+
+    def _whole(self, digest: str, content: bytes, *, mends: bool = False) -> Prepared:
+        codec, stored = _smaller(content)
+        if self._files is None or len(stored) <= IN_DATABASE_BYTES:
+            return Prepared(digest, len(content), codec, stored, taken=len(stored), mends=mends)
+        kept, hold = self._keep(digest, codec, stored)
+        faults.point("blobs.file_durable")
+        return Prepared(digest, len(content), kept, None, hold, taken=self.file_size(digest), mends=mends)
 
     def _keep(self, digest: str, codec: str, stored: bytes) -> tuple[str, Hold]:
         """Have the content durable in its file, held: how it lies there, which may be how it was stored before."""
-        from stead.store.safefile import private_folder, sync_folder, write_private
+        from stead.store.safefile import write_private
 
-        path = self._path(digest)
-        while True:
-            hold = _held(path)
-            kept = _codec_of(path, digest) if hold is not None else None
-            if kept is None:
-                private_folder(path.parent)
-                write_private(path, stored)
-                hold, kept = _held(path), codec
-            else:
-                sync_folder(path.parent)  # whoever wrote it may not have come that far
-            if hold is not None and hold.stands(path):
-                return kept, hold
+        assert self._files is not None
+        return self._files.keep(digest, partial(_form_of, digest=digest), lambda path: write_private(path, stored), codec)
 
-    def discard(self, digest: str) -> bool:
-        """Remove the file of a blob that has no row. False when there is none, it has a row, or somebody is about to store it."""
-        if self._folder is None:
-            return False
-        path = self._path(digest)
+    def _delta(self, digest: str, content: bytes, after: str) -> Prepared | None:
+        """The content as a delta on the key of `after`; None where it is better stored whole."""
+        if after == digest or not deltas.LEAST_BYTES <= len(content) <= deltas.MOST_BYTES:
+            return None
+        row = self._find(after)
+        if row is None or row[2] > deltas.MOST_BYTES:
+            return None
+        key = str(row[3]) if row[3] is not None else after
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
+            if (under := row if key == after else self._find(key)) is None:
+                return None
+            base = self._key(key, under)
+        except SteadError:  # damaged, or gone in this moment
+            return None
+        if key == digest or not deltas.LEAST_BYTES <= len(base) <= deltas.MOST_BYTES or hashlib.sha256(base).hexdigest() != key:
+            return None
+        delta = deltas.encode(content, base)
+        taken, on_it = self._weigh(key)
+        if len(delta) * 4 > taken * 3 or on_it + len(delta) > taken:
+            return None
+        made = Prepared(digest, len(content), _DELTA, delta, None, key, content, len(delta))
+        return made if self._files is None or len(delta) <= IN_DATABASE_BYTES else self._in_file(made, base)
+
+    def _in_file(self, made: Prepared, base: bytes) -> Prepared:
+        """A large delta, in its file."""
+        from stead.store.safefile import write_private
+
+        def form(path: Path) -> str | None:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return False
-            # Again, now that nobody can be between its file and its row: whoever prepared it holds it until its commit.
-            if self._find(digest) is not None or not _is_file(fd, path):
-                return False
-            path.unlink()
-            return True
-        finally:
-            os.close(fd)
+                return _DELTA if deltas.decode(path.read_bytes(), base, made.size) == made.content else None
+            except Exception:
+                return None
 
-    def file_size(self, digest: str) -> int:
-        """The bytes of a blob's file, 0 when it lies in the database."""
-        try:
-            return self._path(digest).stat().st_size if self._folder is not None else 0
-        except FileNotFoundError:
-            return 0
+        assert self._files is not None and made.stored is not None
+        delta, name = made.stored, name_of(made.hash, made.base)
+        _, hold = self._files.keep(name, form, lambda path: write_private(path, delta), _DELTA)
+        faults.point("blobs.file_durable")
+        taken = self._files.size(name)
+        return Prepared(made.hash, made.size, _DELTA, None, hold, made.base, made.content, taken)
 
-    def files(self) -> Iterator[tuple[str, int]]:
-        """The blobs that lie in files, by hash, with their sizes."""
-        if self._folder is None or not self._folder.is_dir():
-            return
-        for folder in sorted(self._folder.iterdir()):
-            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-                if not path.name.startswith("."):
-                    yield folder.name + path.name, path.stat().st_size
+    # --- to be read -----------------------------------------------------------------------------------------------------------
 
     def get(self, digest: str) -> bytes:
         """The content of a blob. Raises `not_found` when it is not stored, `store_damaged` when its bytes are not what they
         were."""
-        content = self._read(digest)
-        if hashlib.sha256(content).hexdigest() != digest:
-            raise SteadError("store_damaged", f"Blob {digest[:12]} is not what was stored.")
-        return content
-
-    def _read(self, digest: str) -> bytes:
-        """The content as it is stored, without a look at its hash: of a base, what was made of it is looked at."""
         row = self._find(digest)
-        if row is None:
-            raise SteadError("not_found", f"There is no blob {digest[:12]}.")
+        while row is not None:
+            try:
+                content = self._read(digest, row)
+                if hashlib.sha256(content).hexdigest() == digest:
+                    return content
+                raise SteadError("store_damaged", f"Blob {digest[:12]} is not what was stored.")
+            except SteadError:
+                now = self._find(digest)
+                if now == row:
+                    raise
+                row = now  # it got another form meanwhile: its base was collected
+        raise SteadError("not_found", f"There is no blob {digest[:12]}.")
+
+    def chunks(self, digest: str) -> Iterator[bytes]:
+        """The content of a blob in pieces of at most 1 MiB; raises as `get` does, at the latest before the last one."""
+        row = self._find(digest)
+        if row is not None and _in_own_file(row) and row[2] > STREAMED_BYTES:
+            from stead.store import streams
+
+            yield from streams.pieces(self._path(digest), digest, str(row[0]), int(row[2]))
+            return
+        content = self.get(digest)
+        for at in range(0, len(content), 1 << 20):
+            yield content[at : at + (1 << 20)]
+
+    def _read(self, digest: str, row: Row) -> bytes:
+        """The content as it is stored, without a look at its hash: of a base, what was made of it is looked at."""
         codec, stored, size, base = row
         try:
-            raw = bytes(stored) if stored is not None else self._path(digest).read_bytes()
+            raw = bytes(stored) if stored is not None else self._path(name_of(digest, base)).read_bytes()
             if codec == _RAW:
                 return raw[:size]  # a power cut may leave a file longer than it was, with NUL behind its content
-            return decompress(raw) if base is None else deltas.decode(raw, self._read(base), size)
+            if base is None:
+                return decompress(raw)
+            under = self._find(base)
+            if under is None:
+                raise SteadError("not_found", f"there is no blob {base[:12]}, on which it lies")
+            return deltas.decode(raw, self._key(base, under), size)
+        except Exception as error:
+            why = error.message.rstrip(".") if isinstance(error, SteadError) else error
+            raise SteadError("store_damaged", f"Blob {digest[:12]} cannot be read: {why}.") from error
+
+    def _key(self, digest: str, row: Row) -> bytes:
+        """The content of a key. The last one is remembered, beside the bytes that it was made of: many versions of one file are
+        stored or read one after the other."""
+        if row[0] != _ZSTD or row[3] is not None or row[2] > REMEMBERED_BYTES:
+            return self._read(digest, row)
+        try:
+            raw = bytes(row[1]) if row[1] is not None else self._path(digest).read_bytes()
+            last = self._last
+            if last is None or last[0] != raw:
+                self._last = last = (raw, decompress(raw))
+            return last[1]
         except Exception as error:
             raise SteadError("store_damaged", f"Blob {digest[:12]} cannot be read: {error}.") from error
+
+    def _gives(self, row: Row, content: bytes) -> bool:
+        """Whether a row still gives this content."""
+        try:
+            return self._read(hashlib.sha256(content).hexdigest(), row) == content
+        except SteadError:
+            return False
+
+    # --- the files ------------------------------------------------------------------------------------------------------------
+
+    def files(self) -> Iterator[tuple[str, int]]:
+        """The blobs that lie in files, by hash, with their sizes."""
+        yield from ((name[:64], size) for name, size in self.file_names())
+
+    def file_names(self) -> Iterator[tuple[str, int]]:
+        """The files themselves, by name (`blobfiles.name_of`), with their sizes."""
+        if self._files is not None:
+            yield from self._files.listed()
+
+    def file_size(self, digest: str, base: str | None = None) -> int:
+        """The bytes of a blob's file, 0 when it lies in the database."""
+        return self._files.size(name_of(digest, base)) if self._files is not None else 0
+
+    def discard(self, name: str) -> bool:
+        """Remove a file that no row means. False when there is none, one does, or somebody is about to store it."""
+
+        def needed() -> bool:
+            row = self._find(name[:64])
+            return row is not None and row[1] is None and name_of(name[:64], row[3]) == name
+
+        return self._files is not None and self._files.discard(name, needed)
+
+    def sweep(self) -> int:
+        """Remove what writers of streams left that are dead, and give how many."""
+        from stead.store.safefile import sweep
+
+        return sweep(self._files.folder, "incoming") if self._files is not None and self._files.folder.is_dir() else 0
+
+    def _path(self, name: str) -> Path:
+        assert self._files is not None
+        return self._files.path(name)
+
+    # --- JSON values ----------------------------------------------------------------------------------------------------------
 
     def pack(self, value: Any) -> Packed:
         """Move every string over 8 KiB inside a JSON value into a blob, and shorter ones where there are so many that the value
         would not fit into an event; then the largest of its lists and objects, whole, as JSON. Nothing is shortened. Call it
         outside of jobs."""
-        from stead.core.jsontext import dumps
-
-        best: tuple[int, Any, dict[str, bytes]] | None = None
-        for limit in (MOVED_TEXT_BYTES, 2 << 10, 512):
-            moved: dict[str, bytes] = {}
-            tried = _move(value, limit, moved)
-            size = len(dumps(tried))
-            if best is None or size < best[0]:
-                best = (size, tried, moved)
-            if best[0] <= PACKED_BYTES:
-                break
-        assert best is not None
-        size, tried, moved = best
-        while size > PACKED_BYTES and isinstance(tried, dict) and (name := _largest(tried)) is not None:
-            raw = dumps(tried[name])
-            digest = hashlib.sha256(raw).hexdigest()
-            moved[digest] = raw
-            tried = {**tried, name: {"$blob": digest, "size": len(raw), "head": "", "json": True}}
-            size = len(dumps(tried))
-        return Packed(tried, tuple(self.prepare(raw) for raw in moved.values()))
+        small, moved = packed(value)
+        return Packed(small, tuple(self.prepare(raw) for raw in moved.values()))
 
     def resolve(self, value: Any) -> Any:
         """Undo `pack`: everything that was moved back in its place."""
-        if isinstance(value, dict):
-            if _is_reference(value):
-                content = self.get(value["$blob"])
-                if value.get("json"):
-                    from stead.core.jsontext import loads
-
-                    return self.resolve(loads(content))
-                return content.decode("utf-8", "surrogatepass")
-            return {_unescaped(key): self.resolve(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self.resolve(item) for item in value]
-        return value
-
-    def _path(self, digest: str) -> Path:
-        assert self._folder is not None
-        return self._folder / digest[:2] / digest[2:]
+        return unpacked(value, self.get)
 
 
-def _move(value: Any, limit: int, moved: dict[str, bytes]) -> Any:
-    """`value` with references in the place of strings over `limit` bytes, which are added to `moved` with their hashes."""
-    if isinstance(value, str) and len(value) * 4 > limit:
-        raw = value.encode("utf-8", "surrogatepass")
-        if len(raw) <= limit:
-            return value
-        digest = hashlib.sha256(raw).hexdigest()
-        moved[digest] = raw
-        return {"$blob": digest, "size": len(raw), "head": cut_bytes(value, min(HEAD_BYTES, limit // 4))}
-    if isinstance(value, dict):
-        return {_escaped(key): _move(item, limit, moved) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_move(item, limit, moved) for item in value]
-    return value
+def _smaller(content: bytes) -> tuple[str, bytes]:
+    """A content as it is stored whole: codec and bytes."""
+    stored = compress(content)
+    return (_ZSTD, stored) if len(stored) < len(content) else (_RAW, content)
 
 
-def _largest(value: dict[str, Any]) -> str | None:
-    """The largest list or object that an object holds, if there is one that is not moved yet."""
-    from stead.core.jsontext import dumps
-
-    held = [(len(dumps(item)), key) for key, item in value.items() if isinstance(item, (dict, list, tuple))]
-    held = [(size, key) for size, key in held if not (isinstance(value[key], dict) and _is_reference(value[key]))]
-    return max(held)[1] if held else None
+def _in_own_file(row: Row) -> bool:
+    """Whether a blob lies in a file, whole."""
+    return row[1] is None and row[3] is None
 
 
-def _is_reference(value: dict[str, Any]) -> bool:
-    return isinstance(value.get("$blob"), str)
+def _form_of(path: Path, digest: str) -> str | None:
+    from stead.store import streams
 
-
-def _escaped(key: Any) -> Any:
-    """A key of the value's own that looks like ours gets one more `$`; `resolve` takes it away again."""
-    return f"${key}" if isinstance(key, str) and key.startswith("$") and key.lstrip("$") == "blob" else key
-
-
-def _unescaped(key: Any) -> Any:
-    return key[1:] if isinstance(key, str) and key.startswith("$$") and key.lstrip("$") == "blob" else key
-
-
-def _held(path: Path) -> Hold | None:
-    try:
-        return Hold(path)
-    except FileNotFoundError:
-        return None
-
-
-def _is_file(fd: int, path: Path) -> bool:
-    try:
-        now, mine = os.stat(path, follow_symlinks=False), os.fstat(fd)
-    except FileNotFoundError:
-        return False
-    return (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino)
-
-
-def _codec_of(path: Path, digest: str) -> str | None:
-    """How the content with this hash is stored in the file at `path`; None when it is not there, or damaged."""
-    try:
-        stored = path.read_bytes()
-    except OSError:
-        return None
-    for codec, read in ((_ZSTD, decompress), (_RAW, bytes)):
-        try:
-            content = read(stored)
-        except Exception:
-            continue
-        if hashlib.sha256(content).hexdigest() == digest:
-            return codec
-    return None
+    return streams.form_of(path, digest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,22 +111,48 @@ def deleted(store: Store) -> Check:
 
 
 def blobs(store: Store, named: set[str], full: bool, progress: Progress | None = None) -> Check:
-    """Every blob that the log names is there; all of them, or some, are read and compared with their hash."""
+    """Every blob that the log names is there, and what it is a delta on; all of them, or some, are read and compared with their
+    hash. What is wrong with a base is told once, with what lies on it."""
     with store.view() as view:
-        rows = {digest: bool(in_file) for digest, in_file in view.q("SELECT hash, data IS NULL FROM blobs")}
+        rows = {digest: (bool(in_file), base) for digest, in_file, base in view.q("SELECT hash, data IS NULL, base FROM blobs")}
     faults = [f"{digest[:12]} is not stored" for digest in sorted(named - rows.keys())]
     there = sorted(named & rows.keys())
+    on: dict[str, list[str]] = {}
+    for digest in there:
+        if (base := rows[digest][1]) is not None:
+            on.setdefault(base, []).append(digest)
+    lost = {base: f"{base[:12]} is not stored" for base in sorted(on.keys() - rows.keys())}
+    for digest in sorted({*there, *on} & rows.keys()):
+        in_file, base = rows[digest]
+        if in_file and not store.blobs.file_size(digest, base):
+            lost[digest] = f"{digest[:12]} has no file"
     read = there if full else there[:: len(there) // _SAMPLE + 1]  # hashes are in no order of their own: any of them will do
-    faults += [f"{digest[:12]} has no file" for digest in there if rows[digest] and not store.blobs.file_size(digest)]
-    for n, digest in enumerate(read):
-        try:
-            store.blobs.get(digest)
-        except SteadError as error:
-            faults.append(error.message)
+    bases = sorted({base for digest in read if (base := rows[digest][1]) is not None} - set(read))
+    for n, digest in enumerate((*bases, *sorted(read, key=lambda digest: rows[digest][1] is not None))):
+        if digest not in lost and rows[digest][1] not in lost and (wrong := _wrong(store, digest)) is not None:
+            lost[digest] = wrong
         if progress is not None and n % 20 == 19:
-            progress(n + 1, len(read))
+            progress(n + 1, len(bases) + len(read))
+    faults += [f"{wrong}{_lying(on.get(digest, ()))}" for digest, wrong in lost.items()]
     said = f"{len(there):,} blobs are there; {len(read):,} were read and are what was stored."
-    return Check("blobs", not faults, _told(list(dict.fromkeys(faults))) or said)
+    return Check("blobs", not faults, _told(faults) or said)
+
+
+def _wrong(store: Store, digest: str) -> str | None:
+    try:
+        for _ in store.blobs.chunks(digest):
+            pass
+    except SteadError as error:
+        return error.message.rstrip(".")
+    return None
+
+
+def _lying(on: Sequence[str]) -> str:
+    """What is lost with a base."""
+    if not on:
+        return ""
+    more = f" and {len(on) - 1:,} more" if len(on) > 1 else ""
+    return f", and with it what lies on it: {on[0][:12]}{more}"
 
 
 def projections(store: Store, repair: bool, progress: Progress | None = None) -> Check:

@@ -300,7 +300,7 @@ class Watched:
         size = 0 if old is None else unpacked(old).size
         waits = not self.limits.off and (not self.copied or path in self.fresh)
         late = not mark.ready or (waits and size <= self.limits.file_bytes)
-        why: Why = "index_not_ready" if late else "too_large" if size > self.limits.file_bytes else "budget"
+        why: Why = "index_not_ready" if late else "too_large" if size > self.limits.most_bytes else "budget"
         mark.old[path] = Was(old, self.index.targets.get(path), kept, why)
 
     def _only_attributes(self, path: str, old: bytes, new: bytes) -> bool:

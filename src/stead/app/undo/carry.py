@@ -153,6 +153,8 @@ def _keep(store: Store, at: Path, item: Item) -> tuple[tuple[Prepared, ...], saf
     import os
 
     blobs: list[Prepared] = []
+    if item.block is not None:  # what stands in its way is done before it
+        return ((store.blobs.prepare(item.want.content),) if item.want.content is not None else ()), safefile.ABSENT
     if item.have["kind"] == "file":
         with os.fdopen(safefile.opened(at), "rb") as file:
             blobs.append(store.blobs.prepare_stream(file))
@@ -174,6 +176,7 @@ def _fact(ready: Ready, rewind: str) -> ChangeCaptured:
         path=item.path,
         before=item.have,
         after=item.want.state,
+        in_place=item.in_place,
         encoded=item.encoded,
         rewind=rewind,
         undoes=item.undoes,
@@ -352,7 +355,8 @@ def _place(store: Store, row: Change, at: Path, stamp: safefile.Stamp) -> None:
         elif have == "file" and row.before.get("blob") == blob:
             safefile.set_mode(at, row.after.get("mode", 0o644), expect=expect)
         else:
-            safefile.replace(at, store.blobs.chunks(blob), mode=row.after.get("mode"), follow=False, expect=expect)
+            pieces = store.blobs.chunks(blob)
+            safefile.replace(at, pieces, mode=row.after.get("mode"), follow=False, expect=expect, apart=not row.in_place)
 
 
 def _torn(store: Store, at: Path, row: Change, have: FileState) -> bool:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from stead.core.errors import SteadError
 from stead.domain.changes import FileState
 from stead.domain.projects.folders import decode_path
 from stead.store import safefile
+
+NOTHING: FileState = {"kind": "absent"}
 
 
 def place(root: Path, path: str, encoded: bool) -> Path:
@@ -20,7 +23,8 @@ def seen(path: Path) -> tuple[FileState, safefile.Stamp]:
     `safefile.state`, and `conflict` where a folder of the path is a symbolic link by now."""
     import hashlib
 
-    refuse_link_above(path)
+    if (block := blocked(path)) is not None and safefile.state(block).kind == "symlink":
+        raise SteadError("conflict", f"A folder of {path} has become a symbolic link.", details={"path": str(path)})
     found = safefile.state(path)
     state: FileState = {"kind": found.kind}
     if found.kind in ("file", "directory"):
@@ -34,9 +38,12 @@ def seen(path: Path) -> tuple[FileState, safefile.Stamp]:
     return state, found.stamp
 
 
-def refuse_link_above(path: Path) -> None:
-    """Raise `conflict` when a folder on the way is a symbolic link: the file that was meant stood elsewhere."""
-    from stead.core.errors import SteadError
-
-    if safefile.real_path(path.parent) != path.parent:
-        raise SteadError("conflict", f"A folder of {path} has become a symbolic link.", details={"path": str(path)})
+def blocked(path: Path) -> Path | None:
+    """The uppermost part of the way to `path` that is there and is no folder: a file, or a symbolic link, stands in its way."""
+    for above in reversed(path.parents):
+        kind = safefile.state(above).kind
+        if kind == "absent":
+            return None
+        if kind != "directory":
+            return above
+    return None

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from stead.app.undo.disk import place, seen
+from stead.agent.changing import stored_path
+from stead.app.undo.disk import NOTHING, blocked, place, seen
 from stead.app.undo.scope import Scope
 from stead.core.errors import SteadError
 from stead.core.jsontext import dumps
@@ -42,6 +43,10 @@ class Item:
     origin: str | None = None
     before: FileState | None = None
     """What the path was before the changes, by the letter."""
+    in_place: bool = False
+    """Each change of it was written into the file as it stood, with all its names: only then so is what takes them back."""
+    block: str | None = None
+    """A path above it that is no folder by now."""
     found: bool = False
     """A change of it was found after a command: somebody else may have made it while that ran."""
 
@@ -109,16 +114,27 @@ def plan(store: Store, session: str, root: Path, scope: Scope) -> Plan:
         paths.setdefault(row.path, []).append(row)
     items = [_without_folder(_item(store, root, rows, scope), rows, scope) for rows in paths.values()]
     items += _folders(store, root, scope, {item.path for item in items})
+    items = _unblocked(items)
     return Plan(session, root, scope, _ordered(_renames(items, scope)), scope.messages, _uncovered(scope, items))
+
+
+def _unblocked(items: list[Item]) -> list[Item]:
+    """What lies below something that is no folder by now can only be done where that becomes one again in the same go."""
+    folders = {item.path for item in items if item.doable and item.want.state["kind"] == "directory"}
+    why = "A folder of it has become something else: a file or a symbolic link."
+    return [item if item.block is None or item.block in folders else replace(item, case="conflict", why=why) for item in items]
 
 
 def _item(store: Store, root: Path, rows: list[Change], scope: Scope) -> Item:
     last = rows[-1]
     about: dict[str, Any] = {"path": last.path, "encoded": last.encoded, "message": last.message, "call": last.call}
     about |= {"undoes": tuple(row.seq for row in rows), "before": rows[0].before, "found": any(row.found for row in rows)}
+    about["in_place"] = all(row.in_place for row in rows)
     at = place(root, last.path, last.encoded)
+    if (block := blocked(at)) is not None:
+        about["block"] = stored_path(root, block)[0]
     try:
-        have, stamp = seen(at)
+        have, stamp = seen(at) if block is None else (NOTHING, safefile.ABSENT)
     except SteadError as error:
         nothing: FileState = {"kind": "other"}
         return Item(have=nothing, stamp=None, want=Side(rows[0].before), case="conflict", why=error.message, **about)
@@ -227,7 +243,7 @@ def _ordered(items: list[Item]) -> list[Item]:
             return 1, depth, item.path
         if item.origin is not None:
             return 2, depth, item.path
-        return (3, -depth, item.path) if had == "directory" else (4, depth, item.path)
+        return (6, -depth, item.path) if had == "directory" else (4, depth, item.path)
 
     return sorted(items, key=key)
 

@@ -76,7 +76,8 @@ def undo_scope(view: Reads, session: str, wish: Wish) -> Scope:
         found, uncovered = changes.standing(view, session), changes.uncovered(view, session)
     elif (first := _first(view, session, wish)) is not None:
         found, uncovered = changes.standing(view, session, since=first), changes.uncovered(view, session, since=first)
-        messages, about = sessions.numbers(view, session, since=first), str(first)
+        active = sessions.numbers(view, session, since=first)
+        messages, about = active if first in active else [], str(first)  # of what was left before only the files are meant
     if wish.paths:
         found = [row for row in found if row.path in wish.paths]
         uncovered = [one for one in uncovered if one.path in wish.paths]
@@ -117,8 +118,6 @@ def _first(view: Reads, session: str, wish: Wish) -> int | None:
         found = sessions.message(view, session, sessions.number(session, wish.to))
         if found.role != "user":
             raise SteadError("usage", f"{found.id} is not a message of the user.", hint="`stead sessions show` has their ids.")
-        if found.n not in sessions.numbers(view, session, since=found.n):
-            raise SteadError("usage", f"{found.id} was taken back already.", hint="`stead redo` brings the newest undo back.")
         return found.n
     before = None
     if wish.what == "files":  # what was taken back of files only is still in the conversation

@@ -87,7 +87,9 @@ def take_back(rows: Sequence[Change], have: FileState, load: Load) -> Back:
             at, merged = step, True
     if merged and same(at.state, have):
         return Back("same", at)
-    return Back("merge" if merged else "clean", at, "It was changed since, in other lines." if merged else "")
+    modes = have.get("blob") is not None and have.get("blob") == rows[-1].after.get("blob")
+    why = "Its permissions were changed since." if modes else "It was changed since, in other lines."
+    return Back("merge" if merged else "clean", at, why if merged else "")
 
 
 def replay(rows: Iterable[Change], load: Load) -> tuple[Side, Side]:

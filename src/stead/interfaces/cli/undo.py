@@ -179,7 +179,7 @@ def _carried(house: Stead, plan: Plan, *, dry_run: bool, yes: bool, json: bool) 
             out.json(told.to_json(dry_run=dry_run))
         else:
             preview(house, plan, told)
-        return _code(told)
+        return _code(plan, told)
     if not yes and not plan.silent:
         preview(house, plan, told)
         confirm(plan)
@@ -188,11 +188,12 @@ def _carried(house: Stead, plan: Plan, *, dry_run: bool, yes: bool, json: bool) 
         out.json(done.to_json())
     else:
         tell(plan, done)
-    return _code(done)
+    return _code(plan, done)
 
 
-def _code(result: Result) -> int:
-    return 1 if result.conflicts else 0
+def _code(plan: Plan, result: Result) -> int:
+    """1 when a file that the agent changed was left as it is."""
+    return 1 if result.conflicts or any(item.case == "uncovered" for item in plan.items) else 0
 
 
 def preview(house: Stead, plan: Plan, told: Result) -> None:
@@ -266,5 +267,5 @@ def tell(plan: Plan, done: Result) -> None:
         out.note(f"{'Taken back' if plan.what == 'undo' else 'Brought back'}: {' and '.join(said)}.{again}")
     _left_alone(done)
     if done.conflicts and plan.what == "undo" and plan.scope.about is not None:
-        which = plan.scope.about if "." in plan.scope.about else f"{plan.session}.{plan.scope.about}"
-        out.note(f"`stead undo {plan.session} --message {which} --force PATH` restores one of them all the same.")
+        which = f"--message {plan.scope.about}" if "." in plan.scope.about else f"--to {plan.scope.about} --files"
+        out.note(f"`stead undo {plan.session} {which} --force PATH` restores one of them all the same.")

@@ -61,13 +61,16 @@ def in_place(path: Path) -> bool:
     return _needs_in_place(target.parent, found)
 
 
-def replace(path: Path, data: Data, *, mode: int | None = None, follow: bool = True, expect: Stamp | None = None) -> None:
+def replace(
+    path: Path, data: Data, *, mode: int | None = None, follow: bool = True, expect: Stamp | None = None, apart: bool = False
+) -> None:
     """Give the user's file at `path` the content `data`; missing folders are made, links are followed to their target.
 
     Mode bits, owner, group, extended attributes and ACL stay as they are; `mode` sets the permission bits instead. A new file
     gets what the umask and the folder say. With `follow=False` the path must be a real one (`conflict` if a link is in it).
     With `expect` the path must still have this stamp in the moment of the change, else it is left alone (`conflict`); a link
-    may stand there then, and is replaced. `data` may come in pieces; when one of them fails, the old file stays.
+    may stand there then, and is replaced. `data` may come in pieces; when one of them fails, the old file stays. `apart`: other
+    names of the file (hard links) keep what they hold; where that cannot be, `conflict`.
     Errors: `disk_full`, `read_only`, `conflict` (a folder, pipe or device stands there), `not_found` (a loop of links).
     """
     target = real_path(path) if follow else path
@@ -87,7 +90,12 @@ def replace(path: Path, data: Data, *, mode: int | None = None, follow: bool = T
             raise OSError(errno.ELOOP, "a symbolic link")
         if not stat.S_ISREG(found.st_mode):
             raise SteadError("conflict", f"{target} is not a file and was left alone.", details={"path": str(target)})
-        if _needs_in_place(target.parent, found):
+        if apart and found.st_nlink > 1:
+            if _needs_in_place(target.parent, found, links=False):
+                raise SteadError(
+                    "conflict", f"{target} has other names, which would change with it.", details={"path": str(target)}
+                )
+        elif _needs_in_place(target.parent, found):
             _overwrite(folder, target.name, whole(data), found, mode, expect)
             return
         try:
@@ -194,10 +202,12 @@ def _open_to_write(folder: int, name: str, found: os.stat_result) -> int:
         os.chmod(name, stat.S_IMODE(found.st_mode), dir_fd=folder)
 
 
-def _needs_in_place(parent: Path, found: os.stat_result) -> bool:
+def _needs_in_place(parent: Path, found: os.stat_result, *, links: bool = True) -> bool:
     if not stat.S_ISREG(found.st_mode):
         return False
-    if found.st_nlink > 1 or not os.access(parent, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+    if (links and found.st_nlink > 1) or not os.access(
+        parent, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids
+    ):
         return True
     if os.geteuid() == 0:
         return False  # may give files away

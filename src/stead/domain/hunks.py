@@ -80,7 +80,8 @@ def _put_together(before: bytes, after: bytes, chosen: Collection[str], *, take:
         raise SteadError("usage", "The lines of this file cannot be taken one by one.")
     ids = {hunk["id"] for hunk in found}
     if missing := [one for one in chosen if one not in ids]:
-        raise SteadError("not_found", f"There is no hunk {missing[0]!r}.", hint="`stead diff --json` has their ids.")
+        hint = "`stead diff --json` has their ids."
+        raise SteadError("not_found", f"There is no hunk {missing[0]!r}.", hint=hint, details={"hunk": missing[0]})
     old, new = _lines(before) or [], _lines(after) or []
     out: list[bytes] = []
     at = 0

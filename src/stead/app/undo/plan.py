@@ -81,7 +81,7 @@ class Plan:
     @property
     def what(self) -> Literal["undo", "redo"]:
         """Undo or redo."""
-        return "redo" if self.scope.of is not None else "undo"
+        return "redo" if self.scope.redo else "undo"
 
     @property
     def empty(self) -> bool:
@@ -140,12 +140,13 @@ def _item(store: Store, root: Path, rows: list[Change], scope: Scope) -> Item:
         return Item(have=nothing, stamp=None, want=Side(rows[0].before), case="conflict", why=error.message, **about)
     try:
         if scope.hunks is not None:
-            back, about["partly"] = _pieces(rows, have, scope.hunks, _load(store, at, have)), True
+            back = _pieces(rows, have, scope.hunks, _load(store, at, have))
+            about |= {"partly": True, "undoes": ()}  # the changes stand, with this one behind them
         else:
             back = changes.take_back(rows, have, _load(store, at, have))
         case, want = _decide(store, back, rows, scope)
     except SteadError as error:
-        if error.code not in ("not_found", "store_damaged"):
+        if error.code not in ("not_found", "store_damaged") or "hunk" in (error.details or {}):
             raise
         return Item(have=have, stamp=stamp, want=Side(rows[0].before), case="missing", why=MISSING, **about)
     return Item(have=have, stamp=stamp, want=want, case=case, why=back.why, **about)

@@ -60,6 +60,7 @@ class Scope:
     hunks: Callable[[str], Sequence[str] | None] | None = None
     force: Collection[str] = ()
     merge: bool = False
+    redo: bool = False
     closed: bool = False
     """The conversation cannot be redone any more: something was said since."""
 
@@ -98,7 +99,7 @@ def redo_scope(view: Reads, session: str, wish: Wish) -> Scope:
     """What a redo covers: the newest undo of which something is left to redo. Nothing where there is none."""
     undo = rewinds.newest_undo(view, session)
     if undo is None:
-        return Scope([], [])
+        return Scope([], [], redo=True)
     rows: list[Change] = []
     messages: list[int] = []
     closed = False
@@ -109,7 +110,7 @@ def redo_scope(view: Reads, session: str, wish: Wish) -> Scope:
         messages = [] if closed else sessions.numbers(view, session, left=undo.branch)
     if wish.paths:
         rows = [row for row in rows if row.path in wish.paths]
-    return Scope(rows, messages, about=undo.about, of=undo.id, force=wish.force, merge=wish.merge, closed=closed)
+    return Scope(rows, messages, about=undo.about, of=undo.id, force=wish.force, merge=wish.merge, redo=True, closed=closed)
 
 
 def _first(view: Reads, session: str, wish: Wish) -> int | None:

@@ -74,7 +74,7 @@ def test_small_edits_take_little_and_each_version_comes_back(store: Store, size:
     made = versions(store, count, size)
     taken = sum(stored or store.blobs.file_size(digest) for digest, (stored, _, _) in rows(store).items())
     whole = len(codec.compress(made[-1][1]))
-    assert taken < whole * (3 + count * 0.05), "as much as if they were stored whole"
+    assert taken < whole * (3 + count * 0.1), "as much as if they were stored whole"
     steps: list[str] = []
     for module, name in ((blobs, "decompress"), (deltas, "decode")):
         monkeypatch.setattr(module, name, counted(getattr(module, name), steps))
@@ -397,6 +397,7 @@ def test_a_collection_of_keys_killed_at_any_point_is_finished_by_the_next(opener
     kept: dict[str, bytes] = {}
 
     def fill(at: int) -> None:
+        kept.clear()
         with opener() as store:
             for size in (3_000, 200_000):
                 base = noise(size, seed=at)
@@ -406,7 +407,7 @@ def test_a_collection_of_keys_killed_at_any_point_is_finished_by_the_next(opener
                     digest = put(store, content, key)
                     assert rows(store)[digest][2] in (key, None)
                     if n > 1:
-                        _named(store, digest)
+                        store.write(partial(_name, digest=digest, stream=f"s{at}"))
                         kept[digest] = content
 
     def run(at: int) -> None:
@@ -430,6 +431,7 @@ def test_a_collection_of_keys_killed_at_any_point_is_finished_by_the_next(opener
             assert all(store.blobs.get(digest) == content for digest, content in kept.items())
             files = {digest for digest, (stored, _, _) in rows(store).items() if stored > 64 << 10}
             assert {digest for digest, _ in store.blobs.files()} == files
+            store.write(erase_stream(f"s{at}"))
         at += step
         fill(at)
     assert at > 10

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stead.core.errors import SteadError
-from stead.domain import queue
+from stead.domain import changes, queue
 from stead.interfaces.cli import out
 
 if TYPE_CHECKING:
@@ -47,7 +47,11 @@ def tell(house: Stead, played: Played, *, quiet: bool, session: bool = True) -> 
         return
     out.note(_sum(house, result) + (f"; session {result['session']}" if session else ""))
     with house.store.view() as view:
+        lost = changes.unique(changes.uncovered(view, result["session"], run=result["run"]))
         behind = sum(one.held is not None for one in queue.waiting(view, result["session"]))
+    if lost:
+        shown = ", ".join(out.plain(one.path) for one in lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+        out.note(f"Undo does not cover: {shown}. `stead diff --json` says why.")
     if behind and outcome != "waiting":
         waits = "1 held prompt waits" if behind == 1 else f"{behind} held prompts wait"
         out.note(f"{waits}: `stead queue resume {result['session']}` lets them go on.")

@@ -82,7 +82,7 @@ def test_an_answer_from_the_inbox_goes_on_where_the_run_stopped(proj: Path) -> N
     assert late.json["error"]["code"] == "ask_closed" and late.code == 1
     on = stead("run", "-r", found["session"], "--on-ask", "wait", "--json")
     assert (on.code, on.json["run"], on.json["outcome"]) == (5, found["run"], "waiting")
-    assert [change["path"] for change in on.json["changes"]] == ["calc.py"]
+    assert [change["path"] for change in on.json["changes"]] == ["log", "calc.py"]
     question = on.json["asks"][0]
     assert stead("inbox", "answer", question["id"], "--allow", "--json").json["error"]["code"] == "usage"
     assert stead("inbox", "answer", question["id"], "--text", "b").code == 0

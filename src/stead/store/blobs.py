@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -17,8 +16,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from stead.core.errors import SteadError
 from stead.store import deltas, faults
 from stead.store.blobfiles import Files, Hold, name_of
-from stead.store.codec import compress, decompress
+from stead.store.codec import decompress
 from stead.store.packing import HEAD_BYTES, MOVED_TEXT_BYTES, packed, unpacked
+from stead.store.prepared import DELTA, RAW, ZSTD, Packed, Prepared, smaller
 
 if TYPE_CHECKING:
     from stead.store.database import Row
@@ -29,46 +29,6 @@ IN_DATABASE_BYTES = 64 << 10
 STREAMED_BYTES = 16 << 20
 """A file with more is read and written piece by piece."""
 REMEMBERED_BYTES = 4 << 20
-
-_ZSTD = "zstd"
-_RAW = "raw"
-_DELTA = "delta"
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A blob ready to be stored by `Tx.put`: hashed and compressed; `stored` is None when its bytes already lie in a file, which
-    nobody collects for as long as this value lives, or in the database."""
-
-    hash: str
-    size: int
-    codec: str
-    stored: bytes | None
-    hold: Hold | None = field(default=None, compare=False, repr=False)
-    base: str | None = None
-    """The blob of which this one is a delta."""
-    content: bytes | None = field(default=None, compare=False, repr=False)
-    """All of it, of a delta and of what is `known`: should its base, or its row, be gone by the time it is stored."""
-    taken: int = field(default=0, compare=False)
-    """The bytes that it takes as it is stored."""
-    known: bool = field(default=False, compare=False)
-    """It was found stored and whole: nothing is left to do for `put` if it still is."""
-    mends: bool = field(default=False, compare=False)
-    """It was found stored and damaged: its row is written anew."""
-
-    def whole(self) -> Prepared:
-        """The same, by itself, in the database."""
-        assert self.content is not None
-        codec, stored = _smaller(self.content)
-        return Prepared(self.hash, self.size, codec, stored, taken=len(stored), mends=self.mends)
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A JSON value whose long strings stand as `{"$blob", "size", "head"}`, with the blobs they moved to."""
-
-    value: Any
-    blobs: tuple[Prepared, ...]
 
 
 class Blobs:
@@ -124,10 +84,10 @@ class Blobs:
             mends = row is not None and row[3] is not None
             if mends:
                 try:
-                    return Prepared(new.hash, new.size, _DELTA, None, content=self.get(new.hash), known=True)
+                    return Prepared(new.hash, new.size, DELTA, None, content=self.get(new.hash), known=True)
                 except SteadError:  # damaged
                     pass
-            codec, hold = self._files.keep(new.hash, partial(_form_of, digest=new.hash), new.move, _ZSTD)
+            codec, hold = self._files.keep(new.hash, partial(_form_of, digest=new.hash), new.move, ZSTD)
         faults.point("blobs.file_durable")
         return Prepared(new.hash, new.size, codec, None, hold, taken=self.file_size(new.hash), mends=mends)
 
@@ -137,7 +97,7 @@ class Blobs:
         return (self._delta(digest, content, on) if on is not None else None) or self._whole(digest, content)
 
     def _whole(self, digest: str, content: bytes, *, mends: bool = False) -> Prepared:
-        codec, stored = _smaller(content)
+        codec, stored = smaller(content)
         if self._files is None or len(stored) <= IN_DATABASE_BYTES:
             return Prepared(digest, len(content), codec, stored, taken=len(stored), mends=mends)
         kept, hold = self._keep(digest, codec, stored)
@@ -171,7 +131,7 @@ class Blobs:
         taken, on_it = self._weigh(key)
         if len(delta) * 4 > taken * 3 or on_it + len(delta) > taken:
             return None
-        made = Prepared(digest, len(content), _DELTA, delta, None, key, content, len(delta))
+        made = Prepared(digest, len(content), DELTA, delta, None, key, content, len(delta))
         return made if self._files is None or len(delta) <= IN_DATABASE_BYTES else self._in_file(made, base)
 
     def _in_file(self, made: Prepared, base: bytes) -> Prepared:
@@ -180,16 +140,16 @@ class Blobs:
 
         def form(path: Path) -> str | None:
             try:
-                return _DELTA if deltas.decode(path.read_bytes(), base, made.size) == made.content else None
+                return DELTA if deltas.decode(path.read_bytes(), base, made.size) == made.content else None
             except Exception:
                 return None
 
         assert self._files is not None and made.stored is not None
         delta, name = made.stored, name_of(made.hash, made.base)
-        _, hold = self._files.keep(name, form, lambda path: write_private(path, delta), _DELTA)
+        _, hold = self._files.keep(name, form, lambda path: write_private(path, delta), DELTA)
         faults.point("blobs.file_durable")
         taken = self._files.size(name)
-        return Prepared(made.hash, made.size, _DELTA, None, hold, made.base, made.content, taken)
+        return Prepared(made.hash, made.size, DELTA, None, hold, made.base, made.content, taken)
 
     # --- to be read -----------------------------------------------------------------------------------------------------------
 
@@ -227,7 +187,7 @@ class Blobs:
         codec, stored, size, base = row
         try:
             raw = bytes(stored) if stored is not None else self._path(name_of(digest, base)).read_bytes()
-            if codec == _RAW:
+            if codec == RAW:
                 return raw[:size]  # a power cut may leave a file longer than it was, with NUL behind its content
             if base is None:
                 return decompress(raw)
@@ -242,7 +202,7 @@ class Blobs:
     def _key(self, digest: str, row: Row) -> bytes:
         """The content of a key. The last one is remembered, beside the bytes that it was made of: many versions of one file are
         stored or read one after the other."""
-        if row[0] != _ZSTD or row[3] is not None or row[2] > REMEMBERED_BYTES:
+        if row[0] != ZSTD or row[3] is not None or row[2] > REMEMBERED_BYTES:
             return self._read(digest, row)
         try:
             raw = bytes(row[1]) if row[1] is not None else self._path(digest).read_bytes()
@@ -306,12 +266,6 @@ class Blobs:
     def resolve(self, value: Any) -> Any:
         """Undo `pack`: everything that was moved back in its place."""
         return unpacked(value, self.get)
-
-
-def _smaller(content: bytes) -> tuple[str, bytes]:
-    """A content as it is stored whole: codec and bytes."""
-    stored = compress(content)
-    return (_ZSTD, stored) if len(stored) < len(content) else (_RAW, content)
 
 
 def _in_own_file(row: Row) -> bool:

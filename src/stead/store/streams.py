@@ -13,10 +13,11 @@ from typing import BinaryIO
 from stead.core.errors import SteadError
 from stead.store import faults
 from stead.store.codec import zstd
+from stead.store.safefile import walk
 from stead.store.safefile.errors import reported
 from stead.store.safefile.leftovers import draft
 from stead.store.safefile.walk import folder as opened_folder
-from stead.store.safefile.walk import private_folder, sync, sync_folder
+from stead.store.safefile.walk import private_folder, sync_folder
 
 PIECE = 1 << 20
 
@@ -129,7 +130,7 @@ def _write_all(folder: Path, fd: int, first: bytes, file: BinaryIO, most: int | 
         piece = file.read(PIECE)
     with reported(folder):
         _write(fd, packing.flush())
-        sync(fd)
+        walk.sync(fd)
         faults.point("streams.written")
     return digest.hexdigest(), size
 

@@ -28,6 +28,8 @@ from tests.store.notes import NOTES, erase_stream, write
 Plant = Callable[[], None]
 Harness = Callable[[Path, Plant, str], str]
 CUTS = 16
+OPERATIONS = 800
+"""About so many operations of the disk a prompt makes; cuts that stop short of its writes to files would find nothing there."""
 
 
 def sound() -> None:
@@ -62,7 +64,7 @@ def power(place: Path, plant: Plant, first: str = "") -> str:
     try:
         for seed in range(CUTS):
             prompt = Prompt(place, str(seed))
-            prompt.play(plant, cut=rng.randrange(20, 420), seed=seed)
+            prompt.play(plant, cut=rng.randrange(20, OPERATIONS), seed=seed)
             prompt.check()
     except AssertionError as error:
         return str(error)

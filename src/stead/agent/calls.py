@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from stead.agent import closing, gate, orphans, tools
 from stead.agent.changing import see_through
 from stead.agent.covering import Covering, gaps
+from stead.agent.overlay import transaction
+from stead.agent.overlay.layer import within
+from stead.agent.overlay.transaction import DISCARDED, Consent, Transaction
 from stead.agent.tools import paths
 from stead.agent.tools.base import Input, Interrupted, Result, Tool
 from stead.agent.tools.talk import ASK
@@ -18,7 +21,7 @@ from stead.agent.workspace import CallContext
 from stead.core.errors import SteadError
 from stead.core.events import Fact
 from stead.core.parts import ToolPart
-from stead.domain import asks, partials, permissions, runs, sessions
+from stead.domain import asks, partials, permissions, runs, sessions, settings
 from stead.domain.people import LOCAL_ACTOR
 from stead.store.log import Tx
 
@@ -116,10 +119,29 @@ class Calls:
                 self.loop.notice(error.message)
         return by, None
 
-    async def _ask(self, kind: asks.Kind, n: int, about: dict[str, Any]) -> Answer | None:
+    def _consent(self, n: int) -> Consent:
+        """What asks a person about that which a command has done on an overlay."""
+
+        async def consent(about: dict[str, Any]) -> str | None:
+            answer = await self._ask("approval", n, about, again=True)
+            if answer is None:
+                self.loop.refused = True
+                return f"This needs a person's consent and nobody could be asked. {DISCARDED}"
+            if answer.get("rules"):
+                self.loop.notice("What a command changed is shown each time: `undo.transaction` set to apply asks no more.")
+            reason = f" They said: {answer['reason']}" if answer.get("reason") else ""
+            return None if answer.get("allow") else f"The person did not agree. {DISCARDED}{reason}"
+
+        return consent
+
+    async def _ask(self, kind: asks.Kind, n: int, about: dict[str, Any], *, again: bool = False) -> Answer | None:
+        """Ask, or take the answer that there is. `again`: something else about the same call, which has begun and cannot wait
+        without this process."""
         loop, policy = self.loop, self.loop.on_ask
+        if again and policy == "wait":
+            policy = _elsewhere
         with loop.store.view() as view:
-            stands = asks.of_part(view, loop.run, n, kind)  # since before a restart
+            stands = None if again else asks.of_part(view, loop.run, n, kind)  # since before a restart
         if stands is not None and stands.status == "answered":
             return self._answer(stands)
         if policy == "deny" or (policy == "allow" and kind == "question"):
@@ -219,22 +241,55 @@ class Calls:
     async def _perform(self, n: int, part: ToolPart, tool: Tool, given: Input, judged: frozenset[Path] | None) -> ToolPart:
         loop = self.loop
         since = loop.store.clock.monotonic()
-        cover = self._cover(part, tool, given)
+        own = None
+        if tool.effect == "bash":
+            await transaction.tidy(loop.data_dir)
+            own = self._transaction(part, given)
+        cover = None
+        result = Result()
         loop.live.begin_tool(n)
         try:
+            if own is not None:
+                await see_through(transaction.begin(own, loop.data_dir, loop.home))
+            layer = None if own is None else own.layer
+            cover = self._cover(part, tool, given) if layer is None else None
             if cover is not None:
                 await cover.begin()
-            result = await tools.perform(tool, given, self._context(n, part, judged))
+            with within(layer):
+                result = await tools.perform(tool, given, self._context(n, part, judged))
+            if own is not None:
+                asked = own.asks and loop.mode != "full"
+                result = await own.end(result, str(given.model_dump().get("command")), self._consent(n) if asked else None)
         except Interrupted as cut:
-            ran = round(cut.seconds * 1000)
-            told = runs.unknown_result(ran, why=closing.ABORTED, output=cut.partial.output)
-            loop.early[n] = told
+            self._cut_short(n, own, round(cut.seconds * 1000), cut.partial.output)
+            raise
+        except asyncio.CancelledError:
+            if own is not None and own.layer is not None:
+                self._cut_short(n, own, round((loop.store.clock.monotonic() - since) * 1000), result.output)
             raise
         finally:
             loop.live.end_tool()
             if cover is not None:
                 await see_through(cover.end())
+            if own is not None:
+                await see_through(asyncio.to_thread(own.close))
         return await self._finish(n, part, result, loop.store.clock.monotonic() - since)
+
+    def _cut_short(self, n: int, own: Transaction | None, ran: int, output: str) -> None:
+        more = "" if own is None or own.layer is None else "What it changed was applied." if own.begun else DISCARDED
+        self.loop.early[n] = runs.unknown_result(ran, why=closing.ABORTED, output=output, more=more)
+
+    def _transaction(self, part: ToolPart, given: Input) -> Transaction | None:
+        """What runs a command on an overlay of the project, where the settings want that."""
+        loop = self.loop
+        with loop.store.view() as view:
+            project = sessions.get(view, loop.run.session).project
+            wanted = settings.effective(view, project=project, session=loop.run.session)["undo.transaction"].value
+        if wanted == "off":
+            return None
+        outside = self._outside(given.model_dump())
+        common = (loop.store, loop.commit, loop.run, loop.root, part["call"], loop.most_bytes, loop.tree, outside)
+        return Transaction(*common, asks=wanted == "ask")
 
     def _cover(self, part: ToolPart, tool: Tool, given: Input) -> Covering | None:
         """What finds and stores the changes of a command in files; other tools say themselves what they change."""
@@ -314,6 +369,12 @@ class Calls:
             tree=loop.tree,
             most_bytes=loop.most_bytes,
         )
+
+
+async def _elsewhere(_: asks.Ask) -> Answer | None:
+    """Nobody is asked here: the answer comes from another surface."""
+    await asyncio.Event().wait()
+    return None
 
 
 def _decided(part: ToolPart, action: Literal["allow", "deny"], by: str, decision: gate.Decision) -> permissions.PermissionDecided:

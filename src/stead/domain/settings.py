@@ -67,6 +67,12 @@ KEYS: dict[str, Key] = {
     "undo.capture_bytes": Key("count", 64 << 20, "The most bytes that are read for that in a project."),
     "undo.capture_files": Key("count", 5_000, "The most files that are read for that in a project."),
     "undo.skip": Key("text", None, "Paths that are not read for that, as patterns of a .gitignore with blanks between them."),
+    "undo.transaction": Key(
+        "choice",
+        "off",
+        "Whether a command runs on an overlay of the project, and what it changed is applied at once or after asking.",
+        ("off", "ask", "apply"),
+    ),
     "compaction": Key("choice", "auto", "Whether older turns are summarised when the model's window gets full.", ("auto", "off")),
     "attachments.on_delete": Key(
         "choice", "free", "What becomes of the files of a deleted conversation that nothing else uses.", ("free", "keep")

@@ -26,6 +26,7 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from stead.agent import orphans
+from stead.agent.overlay.layer import current
 from stead.agent.tools.base import Context, Input, Interrupted, Result, Tool
 from stead.agent.tools.output import Output
 
@@ -90,6 +91,8 @@ async def run(context: Context, given: Bash) -> Result:
 
 async def _start(context: Context, command: str, reader: _Reader) -> asyncio.subprocess.Process:
     shell = "/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh"
+    layer = current()
+    words, folder = ([shell, "-c", command], context.root) if layer is None else layer.command([shell, "-c", command])
     caller = asyncio.current_task()
     assert caller is not None
     cancels = caller.cancelling()
@@ -98,10 +101,8 @@ async def _start(context: Context, command: str, reader: _Reader) -> asyncio.sub
         if caller.cancelling() > cancels:  # nothing starts behind a stop, not even one that the caller has not heard of yet
             raise asyncio.CancelledError
         return await asyncio.create_subprocess_exec(
-            shell,
-            "-c",
-            command,
-            cwd=context.root,
+            *words,
+            cwd=folder,
             env=dict(context.environ),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=reader.write_end,

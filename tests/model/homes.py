@@ -224,8 +224,7 @@ class Inside:
                 await asyncio.wait([run._task])
                 if not run._task.cancelled():
                     run._task.exception()
-        for tree in self.at._trees.values():
-            tree.close()
+        self.at.close_trees()
 
 
 async def _never(ask: Any) -> None:

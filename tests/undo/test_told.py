@@ -48,3 +48,16 @@ async def test_a_home_folder_is_not_walked_and_the_approval_says_so(tmp_path: Pa
     monkeypatch.setenv("HOME", str(tmp_path / "project"))
     said, _ = await told(tmp_path, use("bash", command="true"))
     assert any("only files that git tracks" in line for line in said[0])
+
+
+def test_a_house_that_is_closed_watches_nothing_even_if_somebody_asks_late(tmp_path: Path) -> None:
+    from stead.domain import settings
+
+    opened = house(tmp_path)
+    with opened.store.view() as view:
+        values = settings.effective(view)
+    opened.close()
+    (tmp_path / "project").mkdir()
+    late = opened.tree(tmp_path / "project", values)
+    late.start()
+    assert late._thread is None and late.counts.directories_read == 0

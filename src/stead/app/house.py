@@ -59,6 +59,7 @@ class Stead:
         """The rewinds that are carried out here at this moment."""
         self._tidy = Tidy(self)
         self._trees: dict[Path, Tree] = {}
+        self._unwatched = False
 
     @classmethod
     def open(
@@ -112,9 +113,7 @@ class Stead:
     def close(self) -> None:
         """Close the store and give the process's lock back. Idempotent. A run that is left open is closed by whoever opens next."""
         self.life.end()
-        for tree in self._trees.values():
-            tree.close()
-        self._trees.clear()
+        self.close_trees()
         owner = self.life.id
         left = owner is not None and self._left_open(owner)
         self.store.close()
@@ -438,7 +437,15 @@ class Stead:
 
             made = Tree(root, data_dir=self.data.resolve(), limits=limits_of(values), blob_of=self.store.blobs.get)
             self._trees[root] = made
+            if self._unwatched:  # a run that was being set up while the house closed: nothing may be left behind
+                made.close()
         return self._trees[root]
+
+    def close_trees(self) -> None:
+        """Watch no project any more, now or later. Idempotent."""
+        self._unwatched = True
+        for tree in self._trees.values():
+            tree.close()
 
     def owner(self) -> str:
         """This process's name as the owner of runs; its lock is taken when first asked for."""
